@@ -1,0 +1,42 @@
+# Every verb works on a bare machine: the first call makes the virtual environment, later calls install nothing.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+EXTRAS := dev,cli,report,export,sweep,faces
+
+.PHONY: help install test quick check format bench demo clean
+
+help:            ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	touch $@
+
+install: $(INSTALLED)    ## Make the virtual environment and install the package into it
+
+test: $(INSTALLED)       ## Every test, in parallel
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+quick: $(INSTALLED)      ## The tests that take under ten seconds each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow"
+
+check: $(INSTALLED)      ## Style, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)     ## Put the code into the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)      ## Speed against the plain per-class loop, as ratios in one run
+	$(BIN)/python -m benchmarks.surrogates
+
+demo: $(INSTALLED)       ## Train a small split model with and without a surrogate and print what changed
+	$(BIN)/python -m attention_cem.demo
+
+clean:           ## Remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
