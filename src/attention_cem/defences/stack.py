@@ -1,0 +1,162 @@
+"""All defences of a run as one object, called by training, validation, attack and export alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
+
+from .base import ClientDefence, Defence, FeatureDefence, PenaltyDefence
+from .registry import build_defence
+
+
+class DefenceStack(nn.Module):
+    """Applies feature defences in the order noise → dropout → prune → local DP, and holds the penalties.
+
+    The order in which the defences are given does not matter. Each kind may occur once. ``forward`` does the
+    same in training and evaluation mode.
+
+    Randomness comes from torch's global generator, or from ``stack.generator`` when it is set; whoever sets
+    it owns it (it is not part of ``state_dict``). It may live on another device than z.
+
+    Args:
+        defences: any number of defences; none gives the identity.
+
+    >>> import torch
+    >>> from attention_cem.defences import GaussianNoise
+    >>> stack = DefenceStack([GaussianNoise(sigma=0.5)])
+    >>> stack.generator = torch.Generator().manual_seed(0)
+    >>> stack(torch.zeros(2, 3)).shape, stack.noise_variance()
+    (torch.Size([2, 3]), 0.25)
+    """
+
+    def __init__(self, defences: Iterable[Defence] = ()) -> None:
+        super().__init__()
+        given = list(defences)
+        for defence in given:
+            if not isinstance(defence, Defence):
+                raise ValueError(f"a DefenceStack holds Defence objects, received {type(defence).__name__}")
+        names = [defence.name for defence in given]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"each kind of defence may occur once, received twice: {', '.join(twice)}")
+        self.defences = nn.ModuleDict({defence.name: defence for defence in sorted(given, key=_place)})
+        self.generator: Generator | None = None
+
+    def forward(self, z: Tensor) -> Tensor:
+        """What leaves the device for the clean feature ``z``: same shape, fresh randomness at every call."""
+        for defence in self._feature_defences():
+            z = defence(z, self.generator)
+        return z
+
+    def emission(self, z: Tensor) -> Tensor:
+        """The clean feature: ``z`` after learned layers of the defences, before any noise or removal."""
+        for defence in self._feature_defences():
+            z = defence.emission(z)
+        return z
+
+    def penalties(self, x: Tensor, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Weighted terms of the client's loss, by the defence's name.
+
+        Args:
+            x: images ``(N, C, H, W)`` in [0, 1] (inputs of any shape for distance correlation).
+            z: the client's output ``(N, ...)``, before this stack.
+            y: labels ``(N,)``.
+        """
+        return {
+            defence.name: defence.weight * defence.term(x, self._seen_by(defence, z), y)
+            for defence in self._penalty_defences()
+        }
+
+    def train_adversaries(self, x: Tensor, z: Tensor) -> dict[str, Tensor]:
+        """One round of training for every defence that has its own adversary; ``z`` is detached here.
+
+        Call it before `penalties` in a step: the penalty's graph must hold the adversary's newest weights.
+
+        Returns:
+            The adversaries' losses, detached, by the defence's name.
+        """
+        losses = {}
+        for defence in self._penalty_defences():
+            loss = defence.train_adversary(x, self._seen_by(defence, z.detach()).detach())
+            if loss is not None:
+                losses[defence.name] = loss
+        return losses
+
+    def begin_epoch(self, epoch: int, client: nn.Module, optimizer: Optimizer) -> None:
+        """Let the client defences act before the first step of epoch ``epoch`` (counted from 0)."""
+        for defence in self._client_defences():
+            defence.begin_epoch(epoch, client, optimizer)
+
+    def after_step(self, client: nn.Module, optimizer: Optimizer) -> None:
+        """Let the client defences act after an optimiser step."""
+        for defence in self._client_defences():
+            defence.after_step(client, optimizer)
+
+    def trainable_parameters(self) -> list[nn.Parameter]:
+        """Parameters the task's optimiser trains; adversaries train their own."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
+    def noise_variance(self) -> float | None:
+        """Variance per coordinate of the added noise, in the units of the clean z.
+
+        Noise that follows a scaling (dropout's 1/(1−p)) is divided by its square. Clipping by local DP only
+        shrinks z, so the figure is then a lower bound. None when the noise depends on the input.
+        """
+        total, gain = 0.0, 1.0
+        for defence in self._feature_defences():
+            variance = defence.noise_variance()
+            if variance is None:
+                return None
+            total += variance / gain**2
+            gain *= defence.gain()
+        return total
+
+    def noise_std(self) -> float | None:
+        """Square root of `noise_variance`: the effective σ."""
+        variance = self.noise_variance()
+        return None if variance is None else variance**0.5
+
+    def describe(self) -> dict[str, Any]:
+        """Plain data for manifests and reports; ``build_stack(stack.describe()["defences"])`` restores it."""
+        return {
+            "defences": [defence.describe() for defence in self._all()],
+            "noise_variance": self.noise_variance(),
+        }
+
+    def _all(self) -> list[Defence]:
+        return [defence for defence in self.defences.values() if isinstance(defence, Defence)]
+
+    def _feature_defences(self) -> list[FeatureDefence]:
+        return [defence for defence in self._all() if isinstance(defence, FeatureDefence)]
+
+    def _penalty_defences(self) -> list[PenaltyDefence]:
+        return [defence for defence in self._all() if isinstance(defence, PenaltyDefence)]
+
+    def _client_defences(self) -> list[ClientDefence]:
+        return [defence for defence in self._all() if isinstance(defence, ClientDefence)]
+
+    def _seen_by(self, defence: PenaltyDefence, z: Tensor) -> Tensor:
+        # A defence that is also a stage of the chain computes its term from its own input.
+        if isinstance(defence, FeatureDefence):
+            return z
+        return self(z) if defence.sees == "defended" else self.emission(z)
+
+
+def build_stack(
+    configs: Iterable[Mapping[str, Any]], context: Mapping[str, Any] | None = None
+) -> DefenceStack:
+    """Build a `DefenceStack` from the configs of its defences; arguments as for `build_defence`.
+
+    >>> stack = build_stack([{"name": "gaussian_noise", "sigma": 0.1}])
+    >>> build_stack(stack.describe()["defences"]).describe() == stack.describe()
+    True
+    """
+    return DefenceStack(build_defence(config, context) for config in configs)
+
+
+def _place(defence: Defence) -> tuple[int, str]:
+    stage = int(defence.stage) if isinstance(defence, FeatureDefence) else -1
+    return stage, defence.name
