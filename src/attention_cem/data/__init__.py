@@ -1,0 +1,33 @@
+"""Named data sets behind one small interface: uint8 tensors, batches and augmentation on the device."""
+
+from attention_cem.data.image_quality import mse_per_image, psnr_per_image, ssim_per_image
+from attention_cem.data.image_set import ImageData, ImageSet
+from attention_cem.data.loading import DataRecord, describe_data, load_data
+from attention_cem.data.locate import ROOT_VARIABLE, MissingDataError, data_root
+from attention_cem.data.pixels import Normalise, to_float, to_uint8
+from attention_cem.data.registry import DataSource, known_data, lookup_data, register_data
+from attention_cem.data.stratified import split_validation
+from attention_cem.data.synthetic import synthetic_images
+
+__all__ = [
+    "ROOT_VARIABLE",
+    "DataRecord",
+    "DataSource",
+    "ImageData",
+    "ImageSet",
+    "MissingDataError",
+    "Normalise",
+    "data_root",
+    "describe_data",
+    "known_data",
+    "load_data",
+    "lookup_data",
+    "mse_per_image",
+    "psnr_per_image",
+    "register_data",
+    "split_validation",
+    "ssim_per_image",
+    "synthetic_images",
+    "to_float",
+    "to_uint8",
+]
