@@ -65,9 +65,7 @@ def ssim_window_by_window(a: torch.Tensor, b: torch.Tensor) -> float:
 @pytest.mark.parametrize("pair", [random_pair, smooth_pair])
 def test_ssim__equals_scikit_image(pair, channels, size):
     a, b = pair(channels, size)
-    np.testing.assert_allclose(
-        ssim_per_image(a, b, data_range=1.0).numpy(), scikit_ssim(a, b), rtol=0, atol=1e-5
-    )
+    np.testing.assert_allclose(ssim_per_image(a, b, data_range=1.0).numpy(), scikit_ssim(a, b), rtol=0, atol=1e-5)
 
 
 def test_ssim__equals_definition_window_by_window():

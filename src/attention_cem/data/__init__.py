@@ -1,5 +1,7 @@
 """Named data sets behind one small interface: uint8 tensors, batches and augmentation on the device."""
 
+from attention_cem.data.augment import Augment
+from attention_cem.data.batches import Batch, Batches
 from attention_cem.data.image_quality import mse_per_image, psnr_per_image, ssim_per_image
 from attention_cem.data.image_set import ImageData, ImageSet
 from attention_cem.data.loading import DataRecord, describe_data, load_data
@@ -11,6 +13,9 @@ from attention_cem.data.synthetic import synthetic_images
 
 __all__ = [
     "ROOT_VARIABLE",
+    "Augment",
+    "Batch",
+    "Batches",
     "DataRecord",
     "DataSource",
     "ImageData",

@@ -69,9 +69,7 @@ def ssim_per_image(a: Tensor, b: Tensor, data_range: float) -> Tensor:
     _check_data_range(data_range)
     a, b = _as_comparable(a, b)
     if min(a.shape[-2:]) < WINDOW_SIZE:
-        raise ValueError(
-            f"SSIM needs images of at least {WINDOW_SIZE}×{WINDOW_SIZE}, got shape {tuple(a.shape)}"
-        )
+        raise ValueError(f"SSIM needs images of at least {WINDOW_SIZE}×{WINDOW_SIZE}, got shape {tuple(a.shape)}")
     c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
 
     # Covariances do not change under a shift. Removing each image's mean first spares E[x²] − E[x]² most

@@ -104,9 +104,7 @@ class ImageData:
                 f"test images {self.test.image_shape}; they must agree"
             )
         if self.train.class_names != self.test.class_names:
-            raise ValueError(
-                f"data set {self.name!r}: train and test must name the same classes in one order"
-            )
+            raise ValueError(f"data set {self.name!r}: train and test must name the same classes in one order")
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -140,13 +138,10 @@ def _check_image_set(images: Tensor, labels: Tensor, class_names: tuple[str, ...
         )
     if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
         raise ValueError(
-            f"labels must be int64 of shape ({images.shape[0]},), "
-            f"got {labels.dtype} of shape {tuple(labels.shape)}"
+            f"labels must be int64 of shape ({images.shape[0]},), got {labels.dtype} of shape {tuple(labels.shape)}"
         )
     if labels.device != images.device:
-        raise ValueError(
-            f"images are on {images.device} but labels on {labels.device}; move both with .to(device)"
-        )
+        raise ValueError(f"images are on {images.device} but labels on {labels.device}; move both with .to(device)")
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(class_names):
         raise ValueError(
             f"labels run from {int(labels.min())} to {int(labels.max())}, "

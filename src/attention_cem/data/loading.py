@@ -74,7 +74,4 @@ def describe_data(root: str | os.PathLike[str] | None = None) -> list[DataRecord
     """
     folder = data_root(root)
     sources = [lookup_data(name) for name in known_data()]
-    return [
-        DataRecord(s.name, s.find(folder), s.how_to_get, s.num_train, s.num_test, s.num_classes)
-        for s in sources
-    ]
+    return [DataRecord(s.name, s.find(folder), s.how_to_get, s.num_train, s.num_test, s.num_classes) for s in sources]

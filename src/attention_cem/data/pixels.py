@@ -14,9 +14,7 @@ def to_float(images: Tensor) -> Tensor:
         tensor([0.0000, 0.2000, 1.0000])
     """
     if images.dtype != torch.uint8:
-        raise ValueError(
-            f"to_float expects uint8 images, got {images.dtype}; float images are already converted"
-        )
+        raise ValueError(f"to_float expects uint8 images, got {images.dtype}; float images are already converted")
     return images.to(torch.float32) / 255
 
 
@@ -50,9 +48,7 @@ class Normalise(nn.Module):
     def __init__(self, mean: list[float] | tuple[float, ...], std: list[float] | tuple[float, ...]) -> None:
         super().__init__()
         if len(mean) != len(std) or not mean:
-            raise ValueError(
-                f"Normalise needs one mean and one std per channel, got {len(mean)} and {len(std)}"
-            )
+            raise ValueError(f"Normalise needs one mean and one std per channel, got {len(mean)} and {len(std)}")
         if min(std) <= 0:
             raise ValueError(f"every std must be positive, got {list(std)}")
         self.register_buffer("mean", torch.tensor(mean).reshape(-1, 1, 1))

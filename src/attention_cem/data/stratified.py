@@ -92,6 +92,4 @@ def split_validation(image_set: ImageSet, fraction: float, seed: int) -> tuple[I
         )
     in_validation = torch.zeros(total, dtype=torch.bool)
     in_validation[shuffled[quantile.masked_fill(must_stay, torch.inf).argsort(stable=True)[:n]]] = True
-    return image_set.subset((~in_validation).nonzero().flatten()), image_set.subset(
-        in_validation.nonzero().flatten()
-    )
+    return image_set.subset((~in_validation).nonzero().flatten()), image_set.subset(in_validation.nonzero().flatten())
