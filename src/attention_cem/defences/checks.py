@@ -49,8 +49,7 @@ def shape(name: str, value: object, ranks: tuple[int, ...]) -> tuple[int, ...]:
     if len(sizes) not in ranks or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in sizes):
         expected = " or ".join(str(rank) for rank in ranks)
         raise ValueError(
-            f"{name} must be {expected} positive whole numbers (a shape without the batch axis), "
-            f"received {value!r}"
+            f"{name} must be {expected} positive whole numbers (a shape without the batch axis), received {value!r}"
         )
     return sizes
 

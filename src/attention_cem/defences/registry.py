@@ -20,9 +20,7 @@ def register_defence(kind: _Kind) -> _Kind:
         ValueError: the name is already taken by another class.
     """
     if kind.name in _KNOWN:
-        raise ValueError(
-            f"a defence named {kind.name!r} is already registered: {_KNOWN[kind.name].__qualname__}"
-        )
+        raise ValueError(f"a defence named {kind.name!r} is already registered: {_KNOWN[kind.name].__qualname__}")
     _KNOWN[kind.name] = kind
     return kind
 
@@ -53,18 +51,14 @@ def build_defence(config: Mapping[str, Any], context: Mapping[str, Any] | None =
     if not isinstance(name, str):
         raise ValueError(f"a defence needs a 'name', received the keys {sorted(map(str, config))}")
     if name not in _KNOWN:
-        raise ValueError(
-            f"unknown defence {name!r}{_nearest(name, _KNOWN)} Known: {', '.join(sorted(_KNOWN))}"
-        )
+        raise ValueError(f"unknown defence {name!r}{_nearest(name, _KNOWN)} Known: {', '.join(sorted(_KNOWN))}")
     kind = _KNOWN[name]
     accepted = inspect.signature(kind.__init__).parameters
     arguments = {key: value for key, value in config.items() if key not in ("name", "guarantee")}
     for key in arguments:
         if key not in accepted or key == "self":
             known = [parameter for parameter in accepted if parameter != "self"]
-            raise ValueError(
-                f"{name} has no parameter {key!r}{_nearest(key, known)} Known: {', '.join(known)}"
-            )
+            raise ValueError(f"{name} has no parameter {key!r}{_nearest(key, known)} Known: {', '.join(known)}")
     for key, value in (context or {}).items():
         if key in accepted:
             arguments.setdefault(key, value)

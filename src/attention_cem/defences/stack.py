@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
 from .base import ClientDefence, Defence, FeatureDefence, PenaltyDefence
+from .channel_pruning import prunable_filters
 from .registry import build_defence
 
 
@@ -145,9 +146,7 @@ class DefenceStack(nn.Module):
         return self(z) if defence.sees == "defended" else self.emission(z)
 
 
-def build_stack(
-    configs: Iterable[Mapping[str, Any]], context: Mapping[str, Any] | None = None
-) -> DefenceStack:
+def build_stack(configs: Iterable[Mapping[str, Any]], context: Mapping[str, Any] | None = None) -> DefenceStack:
     """Build a `DefenceStack` from the configs of its defences; arguments as for `build_defence`.
 
     >>> stack = build_stack([{"name": "gaussian_noise", "sigma": 0.1}])
@@ -155,6 +154,30 @@ def build_stack(
     True
     """
     return DefenceStack(build_defence(config, context) for config in configs)
+
+
+def model_context(
+    client: nn.Module, z_shape: Sequence[int], image_shape: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """What defences may want to know about the model, for `build_stack` and `build_defence`.
+
+    Args:
+        client: the client half.
+        z_shape: shape of one feature.
+        image_shape: shape of one image, if the inputs are images.
+
+    >>> model_context(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Sigmoid()), (8, 6, 6), (3, 8, 8))
+    {'z_shape': [8, 6, 6], 'filters': {'0': 8}, 'z_layer': '0', 'image_shape': [3, 8, 8]}
+    """
+    filters = prunable_filters(client)
+    context: dict[str, Any] = {"z_shape": list(z_shape), "filters": filters}
+    # Tokens (T, D) have their channels on the last axis; pruning masks the first.
+    producers = [layer for layer, count in filters.items() if count == z_shape[0] and len(z_shape) != 2]
+    if producers:
+        context["z_layer"] = producers[-1]
+    if image_shape is not None:
+        context["image_shape"] = list(image_shape)
+    return context
 
 
 def _place(defence: Defence) -> tuple[int, str]:

@@ -103,9 +103,7 @@ class DefenceContract:
             for mode in (True, False):
                 torch.manual_seed(0)
                 values.append(stack.train(mode).penalties(x, z, y))
-            assert set(values[0]) == {
-                d.name for d in stack.defences.values() if isinstance(d, PenaltyDefence)
-            }
+            assert set(values[0]) == {d.name for d in stack.defences.values() if isinstance(d, PenaltyDefence)}
             for name, value in values[0].items():
                 assert value.shape == ()
                 assert value.requires_grad
