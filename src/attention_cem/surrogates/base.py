@@ -1,0 +1,141 @@
+"""What every surrogate is: a module that maps features at the cut and their labels to a loss."""
+
+import logging
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+logger = logging.getLogger("attention_cem")
+
+_KIND_BYTES = 64
+
+
+class SurrogateOutput(NamedTuple):
+    """What a surrogate returns; weighting, scheduling and logging happen outside."""
+
+    rob_loss: Tensor
+    """Scalar, attached to the graph even when it is zero. Lower is more private."""
+    intra_mse: Tensor
+    """Scalar without gradient: the within-class mean squared spread of the raw features."""
+    diagnostics: dict[str, Tensor]
+    """Named, detached tensors on the features' device."""
+
+
+def encode_kind(kind: str) -> Tensor:
+    """The kind's name as a fixed-size uint8 tensor, so that plain tensor files can carry it."""
+    name = kind.encode()
+    return torch.tensor(list(name.ljust(_KIND_BYTES, b"\0")), dtype=torch.uint8)
+
+
+def decode_kind(tag: Tensor) -> str:
+    """Inverse of :func:`encode_kind`."""
+    return bytes(tag.tolist()).rstrip(b"\0").decode(errors="replace")
+
+
+class ConditionalEntropySurrogate(nn.Module):
+    """Base of all surrogates: checks the input, keeps statistics in full precision, guards the state.
+
+    A subclass sets ``kind`` and implements :meth:`estimate`. Its state lives in parameters and persistent
+    buffers only, so that saving, loading and continuing is bit-identical.
+
+    Not-a-number and infinite values are never hidden: they reach ``rob_loss`` and are counted in the buffer
+    ``nonfinite_calls``; :func:`attention_cem.backward_at_cut` then trains the step without the surrogate.
+
+    Args:
+        feature_dim: D, the number of values in one sample's feature z.
+    """
+
+    kind: ClassVar[str] = ""
+    higher_is_more_private: ClassVar[bool] = False
+    kind_tag: Tensor
+    calls: Tensor
+    nonfinite_calls: Tensor
+
+    def __init__(self, feature_dim: int) -> None:
+        super().__init__()
+        self.feature_dim = require_positive_int("feature_dim", feature_dim)
+        self.register_buffer("kind_tag", encode_kind(self.kind))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("nonfinite_calls", torch.zeros((), dtype=torch.int64))
+
+    def estimate(self, z: Tensor, y: Tensor) -> SurrogateOutput:
+        """Compute the loss from checked features (N, D) and labels (N,)."""
+        raise NotImplementedError
+
+    def forward(self, z: Tensor, y: Tensor) -> SurrogateOutput:
+        """Map features (N, D) or (N, C, H, W), any float dtype, and integer labels (N,) to a loss."""
+        flat, labels = check_features(z, y, self.feature_dim)
+        if self.training:
+            with torch.no_grad():
+                self.calls.add_(1)
+        with torch.autocast(device_type=z.device.type, enabled=False):
+            output = self.estimate(flat.to(self.dtype), labels)
+        if self.training:
+            with torch.no_grad():
+                self.nonfinite_calls.add_((~torch.isfinite(output.rob_loss)).to(torch.int64))
+        output.diagnostics["nonfinite_calls"] = self.nonfinite_calls.clone()
+        return output
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision the surrogate computes in: float32, or float64 after ``.double()``."""
+        for tensor in (*self.parameters(), *self.buffers()):
+            if tensor.is_floating_point():
+                return tensor.dtype
+        return torch.float32
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        tag = state_dict.get(prefix + "kind_tag")
+        if tag is None:
+            raise ValueError(f"this is not the state of a surrogate: it has no entry {prefix + 'kind_tag'!r}")
+        found = decode_kind(tag)
+        if found != self.kind:
+            raise ValueError(f"this state belongs to a {found!r} surrogate, but it is loaded into a {self.kind!r}")
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def check_features(z: Tensor, y: Tensor, feature_dim: int) -> tuple[Tensor, Tensor]:
+    """Validate shapes and dtypes (never values: that would wait for the device) and flatten z to (N, D)."""
+    if not isinstance(z, Tensor) or not z.is_floating_point():
+        received = z.dtype if isinstance(z, Tensor) else type(z).__name__
+        raise ValueError(f"features must be a floating-point tensor, got {received}")
+    if z.dim() < 2:
+        raise ValueError(f"features must be (N, D) or (N, C, H, W), got shape {tuple(z.shape)}")
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        received = y.dtype if isinstance(y, Tensor) else type(y).__name__
+        raise ValueError(f"labels must be an integer tensor (int64), got {received}")
+    if y.dim() != 1 or y.shape[0] != z.shape[0]:
+        raise ValueError(
+            f"labels must be (N,) with one entry per feature: got labels {tuple(y.shape)} "
+            f"for features {tuple(z.shape)}"
+        )
+    if y.device != z.device:
+        raise ValueError(f"features are on {z.device} but labels are on {y.device}; move them together")
+    width = z[0].numel() if z.shape[0] else z.numel() if z.dim() == 2 else feature_dim
+    if z.shape[0] and width != feature_dim:
+        raise ValueError(
+            f"feature_dim is {feature_dim}, but features of shape {tuple(z.shape)} hold {width} values per sample"
+        )
+    return z.reshape(z.shape[0], feature_dim), y.to(torch.int64)
+
+
+def require_positive_int(name: str, value: int) -> int:
+    """Return ``value`` or raise a ValueError that names it."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, got {value!r}")
+    return value
+
+
+def require_positive(name: str, value: float) -> float:
+    """Return ``value`` as a float or raise a ValueError that names it."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+    return float(value)
+
+
+def require_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+    """Return ``value`` or raise a ValueError that lists the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value

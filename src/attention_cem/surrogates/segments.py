@@ -1,0 +1,148 @@
+"""Per-class sums, softmax and contractions over classes of different sizes.
+
+A batch holds classes of different sizes. Every function here works on all of them at once through a *row*
+index: ``row[n]`` is the row of sample ``n``'s class in per-class tables. There is no Python loop over classes, no
+padding to the largest class and no host synchronisation.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class ClassSegments(NamedTuple):
+    """The classes of a batch as rows of per-class tables, the largest class first.
+
+    ``R`` rows are kept: on CPU the number of active classes, elsewhere its static bound ``N // min_count``, so
+    that no size has to be read back from the device. Rows that hold no active class are masked by ``active``.
+    """
+
+    row: Tensor
+    """(N,) int64: the row of each sample's class; samples of inactive classes point at a valid row."""
+    member: Tensor
+    """(N,) bool: whether the sample's class is active (has at least ``min_count`` samples)."""
+    size: Tensor
+    """(R,) int64: samples of the class."""
+    active: Tensor
+    """(R,) bool: whether the row holds an active class."""
+    label: Tensor
+    """(R,) int64: the class's label; meaningless where not active."""
+    num_classes: Tensor
+    """() int64: distinct labels in the batch, active or not."""
+
+    @property
+    def num_rows(self) -> int:
+        """R, a Python integer."""
+        return self.size.shape[0]
+
+
+def segment_classes(labels: Tensor, min_count: int = 1) -> ClassSegments:
+    """Group a batch by label.
+
+    Args:
+        labels: (N,) int64, any values.
+        min_count: classes with fewer samples are inactive.
+
+    Ordering rows by class size makes ``N // min_count`` a bound on the active rows: the cost follows the classes
+    that take part, never the label space.
+
+    >>> s = segment_classes(torch.tensor([7, -3, 7, 5, 7, 5]), min_count=2)
+    >>> s.label.tolist(), s.size.tolist(), s.row.tolist()
+    ([7, 5], [3, 2], [0, 1, 0, 1, 0, 1])
+    >>> s.member.tolist()
+    [True, False, True, True, True, True]
+    """
+    n = labels.shape[0]
+    if n == 0:
+        nothing = labels.new_zeros(1)
+        return ClassSegments(labels, labels.bool(), nothing, nothing.bool(), nothing, nothing.sum())
+    ordered, order = torch.sort(labels, stable=True)
+    starts = torch.cat([torch.ones_like(ordered[:1]), (ordered[1:] != ordered[:-1]).to(torch.int64)])
+    group = starts.cumsum(0) - 1  # (N,) in label order
+    count = torch.zeros_like(labels).scatter_add(0, group, torch.ones_like(labels))
+    count, by_size = torch.sort(count, descending=True, stable=True)
+    rank = torch.empty_like(by_size).scatter(0, by_size, torch.arange(n, device=labels.device))
+    row = torch.empty_like(labels).scatter(0, order, rank[group])
+    label = torch.zeros_like(labels).scatter(0, group, ordered)[by_size]
+    member = count[row] >= min_count
+    rows = max(n // min_count, 1)
+    if labels.device.type == "cpu" and not torch.compiler.is_compiling():
+        rows = max(int((count >= min_count).sum()), 1)
+    count, label = count[:rows], label[:rows]
+    return ClassSegments(row.clamp_max(rows - 1), member, count, count >= min_count, label, starts.sum())
+
+
+def class_sum(values: Tensor, row: Tensor, num_rows: int) -> Tensor:
+    """Sum ``values`` (N, ...) over each class: (R, ...)."""
+    return values.new_zeros(num_rows, *values.shape[1:]).index_add(0, row, values)
+
+
+def class_mean(values: Tensor, segments: ClassSegments) -> Tensor:
+    """Mean of ``values`` (N, D) over each active class: (R, D); zero rows for inactive classes."""
+    total = class_sum(values * segments.member[:, None], segments.row, segments.num_rows)
+    return total / segments.size.clamp_min(1)[:, None]
+
+
+def class_softmax(logits: Tensor, segments: ClassSegments) -> Tensor:
+    """Softmax of ``logits`` (N,) over the samples of each active class; zero for samples of inactive classes."""
+    row, rows = segments.row, segments.num_rows
+    masked = logits.detach().masked_fill(~segments.member, -torch.inf)
+    peak = masked.new_full((rows,), -torch.inf).scatter_reduce(0, row, masked, "amax")
+    peak = peak.masked_fill(~segments.active, 0)
+    weight = (logits - peak[row]).masked_fill(~segments.member, -torch.inf).exp()
+    total = class_sum(weight, row, rows).masked_fill(~segments.active, 1)
+    return weight / total[row]
+
+
+def within_class_mse(values: Tensor, segments: ClassSegments) -> Tensor:
+    r"""Parameter-free spread :math:`\sum_c p_c\,\mathrm{MSE}_c` of ``values`` (N, D) over the active classes."""
+    centred = (values - class_mean(values, segments)[segments.row]) * segments.member[:, None]
+    return centred.square().sum() / max(values.numel(), 1)
+
+
+def _prefers_dense(table: Tensor) -> bool:
+    # Scoring against the whole table costs O(N·R·S) memory and is one matrix product; gathering each sample's
+    # own entries costs O(N·S·d). The cheaper of the two keeps memory at O(N·S·min(R, d)).
+    return table.shape[-3] <= table.shape[-1]
+
+
+def class_scores(x: Tensor, table: Tensor, row: Tensor) -> Tensor:
+    """Inner products of each sample with its own class's entries.
+
+    Args:
+        x: (..., N, d) samples.
+        table: (..., R, S, d) per-class entries.
+        row: (N,) row of each sample's class.
+
+    Returns:
+        (..., N, S)
+    """
+    if not _prefers_dense(table):
+        return torch.einsum("...nd,...nsd->...ns", x, table.index_select(-3, row))
+    *lead, rows, entries, width = table.shape
+    scores = x @ table.reshape(*lead, rows * entries, width).transpose(-1, -2)  # (..., N, R*S)
+    scores = scores.unflatten(-1, (rows, entries))
+    index = row[:, None, None].expand(*scores.shape[:-2], 1, entries)
+    return scores.gather(-2, index).squeeze(-2)
+
+
+def spread_over_classes(weights: Tensor, row: Tensor, num_rows: int) -> Tensor:
+    """Place weights (..., N, S) at their sample's class: (..., N, R*S), zero elsewhere."""
+    index = row[:, None, None].expand(*weights.shape[:-1], 1, weights.shape[-1])
+    wide = weights.new_zeros(*weights.shape[:-1], num_rows, weights.shape[-1])
+    return wide.scatter(-2, index, weights.unsqueeze(-2)).flatten(-2)
+
+
+def class_weighted_sums(weights: Tensor, x: Tensor, row: Tensor, num_rows: int) -> Tensor:
+    """Weighted sums of samples per class and entry: (N, S), (N, d) → (R, S, d)."""
+    if num_rows > x.shape[-1]:
+        return class_sum(weights.unsqueeze(-1) * x.unsqueeze(-2), row, num_rows)
+    return (spread_over_classes(weights, row, num_rows).mT @ x).unflatten(0, (num_rows, -1))
+
+
+def class_mix(weights: Tensor, table: Tensor, row: Tensor) -> Tensor:
+    """Mix each sample's own class entries: (..., N, S), (..., R, S, d) → (..., N, d)."""
+    if not _prefers_dense(table):
+        return torch.einsum("...ns,...nsd->...nd", weights, table.index_select(-3, row))
+    return spread_over_classes(weights, row, table.shape[-3]) @ table.flatten(-3, -2)
