@@ -25,9 +25,7 @@ def test_vgg11_bn__server_is_that_of_the_protocol():
     convolutions = [each for each in server.modules() if isinstance(each, nn.Conv2d)]
     widths = [(each.in_channels, each.out_channels) for each in convolutions]
     assert widths == [(8, 128), (128, 256), (256, 256), (256, 512), (512, 512), (512, 512), (512, 512)]
-    linear = [
-        (each.in_features, each.out_features) for each in server.modules() if isinstance(each, nn.Linear)
-    ]
+    linear = [(each.in_features, each.out_features) for each in server.modules() if isinstance(each, nn.Linear)]
     assert linear == [(512, 512), (512, 512), (512, 10)]
     assert sum(isinstance(each, nn.MaxPool2d) for each in server.modules()) == 3
 

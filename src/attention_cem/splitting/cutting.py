@@ -65,13 +65,13 @@ def split(
         _check_equal(model, client, server, at, example)
     if bottleneck is not None:
         if example is None:
-            raise ValueError(
-                "split(..., bottleneck=...) needs example=<a batch of inputs> for the width of z"
-            )
+            raise ValueError("split(..., bottleneck=...) needs example=<a batch of inputs> for the width of z")
         client, server = _narrowed(client, server, bottleneck, example)
     halves = SplitModel(client, server)
-    for container in (halves, client, server):
-        container.training = model.training
+    originals = {id(each) for each in model.modules()}
+    for each in halves.modules():
+        if id(each) not in originals:
+            each.training = model.training
     return halves
 
 
@@ -86,7 +86,9 @@ def list_cuts(model: nn.Module, example: Tensor) -> list[Cut]:
     >>> list_cuts(model, torch.zeros(2, 4))
     [Cut(name='0', z_shape=(8,), client_parameters=40), Cut(name='1', z_shape=(8,), client_parameters=40)]
     """
-    divided = _partitions(model)
+    divided, obstacle = _partitions(model)
+    if not divided and obstacle is not None:
+        raise ValueError(f"{type(model).__name__} has no layer to cut at: {obstacle}") from obstacle
     outputs: dict[str, Any] = {}
 
     def keep(name: str, module: nn.Module, args: Any, output: Any) -> None:
@@ -106,7 +108,8 @@ def list_cuts(model: nn.Module, example: Tensor) -> list[Cut]:
     ]
 
 
-def _partitions(model: nn.Module) -> dict[str, Partition]:
+def _partitions(model: nn.Module) -> tuple[dict[str, Partition], ValueError | None]:
+    """All possible cuts by layer name, and the first obstacle met."""
     found: dict[str, Partition] = {}
     first_obstacle: ValueError | None = None
     with without_constants(model):
@@ -117,16 +120,12 @@ def _partitions(model: nn.Module) -> dict[str, Partition]:
                 found[name] = partition(model, name)
             except ValueError as error:
                 first_obstacle = first_obstacle or error
-    if not found and first_obstacle is not None:
-        raise ValueError(
-            f"{type(model).__name__} has no layer to cut at: {first_obstacle}"
-        ) from first_obstacle
-    return found
+    return found, first_obstacle
 
 
 def _nearby(model: nn.Module, at: str) -> str:
     """The valid cuts just before and just behind a layer at which the model cannot be cut."""
-    valid = _partitions(model)
+    valid, _ = _partitions(model)
     names = [name for name, _ in model.named_modules()]
     here = names.index(at) if at in names else 0
     # A module around the layer comes before it in the list but ends behind it.
@@ -144,9 +143,7 @@ def _check_equal(model: nn.Module, client: nn.Module, server: nn.Module, at: str
         whole = model(example)
         z = client(example)
         if not isinstance(z, Tensor):
-            raise ValueError(
-                f"layer '{at}' returns a {type(z).__name__}; z must be one tensor, cut elsewhere"
-            )
+            raise ValueError(f"layer '{at}' returns a {type(z).__name__}; z must be one tensor, cut elsewhere")
         try:
             torch.testing.assert_close(server(z), whole, rtol=1e-6, atol=1e-6, equal_nan=True)
         except AssertionError as error:

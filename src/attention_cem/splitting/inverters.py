@@ -130,8 +130,6 @@ def _check_arguments(
     if len(image_shape) != 3 or min(image_shape) < 1:
         raise ValueError(f"image_shape must be (channels, height, width), got {tuple(image_shape)}")
     if width < 1 or blocks < 0:
-        raise ValueError(
-            f"width must be at least 1 and blocks at least 0, got width={width}, blocks={blocks}"
-        )
+        raise ValueError(f"width must be at least 1 and blocks at least 0, got width={width}, blocks={blocks}")
     if class_token not in ("keep", "drop"):
         raise ValueError(f"class_token must be 'keep' or 'drop', got {class_token!r}")

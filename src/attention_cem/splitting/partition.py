@@ -49,9 +49,7 @@ class Partition:
     def client_parameters(self) -> int:
         """Number of parameters of the client."""
         state = _state(self.model, self.client_nodes).values()
-        return sum(
-            each.numel() for each in {id(e): e for e in state}.values() if isinstance(each, nn.Parameter)
-        )
+        return sum(each.numel() for each in {id(e): e for e in state}.values() if isinstance(each, nn.Parameter))
 
 
 def partition(model: nn.Module, at: str) -> Partition:
@@ -78,9 +76,7 @@ def partition(model: nn.Module, at: str) -> Partition:
     if cut not in depends_on_input:
         raise ValueError(f"layer '{at}' does not depend on the model's input; cut at a layer that does")
     crossing = [
-        n
-        for n in graph.nodes
-        if n in behind and n in depends_on_input and (n in before or n.op == "placeholder")
+        n for n in graph.nodes if n in behind and n in depends_on_input and (n in before or n.op == "placeholder")
     ]
     if crossing:
         names = ", ".join(_describe(node) for node in crossing)
@@ -140,9 +136,7 @@ def _describe(node: fx.Node) -> str:
         return f"the input '{node.target}'"
     if node.op == "call_module":
         return f"the output of '{node.target}'"
-    called = (
-        node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-    )
+    called = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     return f"the value '{node.name}' (result of {called})"
 
 
@@ -175,9 +169,7 @@ def _state(model: nn.Module, nodes: Iterable[fx.Node]) -> dict[str, Tensor]:
 
 def _may_overwrite_input(model: nn.Module, node: fx.Node) -> bool:
     if node.op == "call_module":
-        return any(
-            getattr(each, "inplace", False) for each in model.get_submodule(str(node.target)).modules()
-        )
+        return any(getattr(each, "inplace", False) for each in model.get_submodule(str(node.target)).modules())
     if node.op == "call_method":
         return str(node.target).endswith("_") and not str(node.target).endswith("__")
     name = getattr(node.target, "__name__", "")
@@ -186,10 +178,6 @@ def _may_overwrite_input(model: nn.Module, node: fx.Node) -> bool:
 
 def _graph_module(model: nn.Module, graph: fx.Graph, half: str) -> fx.GraphModule:
     module = fx.GraphModule(model, graph, class_name=f"{type(model).__name__}{half}")
-    originals = {id(each) for each in model.modules()}
-    for each in module.modules():
-        if id(each) not in originals:
-            each.training = model.training
     for node in graph.nodes:
         if node.op == "get_attr":
             owner, _, name = str(node.target).rpartition(".")

@@ -16,7 +16,14 @@ from attention_cem.splitting.naming import did_you_mean
 from attention_cem.splitting.split_model import SplitModel
 
 _Build = TypeVar("_Build", bound=Callable[[int, Sequence[int]], nn.Module])
-_OWN_BACKBONES = ("vgg",)
+_OWN_FOLDER = "attention_cem.splitting.backbones"
+_OWN_BACKBONES = {
+    "mobilenet_v2": f"{_OWN_FOLDER}.mobilenet",
+    "resnet20": f"{_OWN_FOLDER}.resnet",
+    "tiny_cnn": f"{_OWN_FOLDER}.tiny_cnn",
+    "vgg11_bn": f"{_OWN_FOLDER}.vgg",
+    "vit_small": f"{_OWN_FOLDER}.vit",
+}
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,8 @@ def register_backbone(name: str, *, default_cut: str, smallest_image: int = 1) -
     """
 
     def register(build: _Build) -> _Build:
-        if name in _BACKBONES:
+        # Own backbones are imported on first use; their names are taken before that.
+        if name in _BACKBONES or _OWN_BACKBONES.get(name, build.__module__) != build.__module__:
             raise ValueError(f"a backbone named '{name}' is registered already; choose another name")
         _BACKBONES[name] = Backbone(name, build, default_cut, smallest_image)
         return build
@@ -52,21 +60,20 @@ def register_backbone(name: str, *, default_cut: str, smallest_image: int = 1) -
 
 def get_backbone(name: str) -> Backbone:
     """The backbone registered under `name`; an unknown name raises with the nearest match."""
-    known = backbone_names()
+    if name in _OWN_BACKBONES:
+        import_module(_OWN_BACKBONES[name])
     if name not in _BACKBONES:
-        raise ValueError(f"unknown backbone '{name}'; {did_you_mean(name, known)}")
+        raise ValueError(f"unknown backbone '{name}'; {did_you_mean(name, backbone_names())}")
     return _BACKBONES[name]
 
 
 def backbone_names() -> list[str]:
-    """Names of all backbones, own ones first.
+    """Names of all backbones, own and registered, in alphabetical order.
 
-    >>> backbone_names()[:1]
-    ['vgg11_bn']
+    >>> backbone_names()
+    [...'mobilenet_v2', ...'resnet20', ...'tiny_cnn', ...'vgg11_bn', ...'vit_small'...]
     """
-    for module in _OWN_BACKBONES:
-        import_module(f"attention_cem.splitting.backbones.{module}")
-    return list(_BACKBONES)
+    return sorted({*_OWN_BACKBONES, *_BACKBONES})
 
 
 def build_split_model(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 _TORCH_FOLDER = str(Path(torch.__file__).parent)
 _CONSTANT_PREFIX = "_tensor_constant"
@@ -52,8 +52,12 @@ def trace_around(model: nn.Module, layer: str) -> fx.Graph:
     """Graph of `model.forward` in which `layer` is one `call_module` node; ValueError if that fails."""
     _check_one_input(model)
     around = enclosing_modules(model, layer)
+    # The second trace must find the model as the first did, or it names its constants differently.
+    with without_constants(model):
+        in_evaluation = _trace(model, around, training=False)
+        constants = _constants(model)
     in_training = _trace(model, around, training=True)
-    in_evaluation = _trace(model, around, training=False)
+    _check_same_constants(constants, _constants(model), model)
     _keep_training_flag(in_training, in_evaluation, model)
     return in_training
 
@@ -65,9 +69,22 @@ def without_constants(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for name in set(vars(model)) - before:
-            if name.startswith(_CONSTANT_PREFIX):
-                delattr(model, name)
+        for name in _constants(model).keys() - before:
+            delattr(model, name)
+
+
+def _constants(model: nn.Module) -> dict[str, Tensor]:
+    return {name: each for name, each in vars(model).items() if name.startswith(_CONSTANT_PREFIX)}
+
+
+def _check_same_constants(first: dict[str, Tensor], second: dict[str, Tensor], model: nn.Module) -> None:
+    """Tensors made in forward without the input become constants of the halves; they must not vary."""
+    varying = [name for name in first.keys() & second.keys() if not torch.equal(first[name], second[name])]
+    if varying:
+        raise ValueError(
+            f"{type(model).__name__} cannot be cut here: its forward makes a tensor that differs from call to "
+            f"call (shape {tuple(first[varying[0]].shape)}; random?). Move that into a submodule of its own."
+        )
 
 
 def _check_one_input(model: nn.Module) -> None:
@@ -114,9 +131,7 @@ def _obstacle(model: nn.Module, error: Exception) -> str:
         where = f" at {Path(last.filename).name}:{last.lineno} in {last.name}: `{last.line}`"
     if isinstance(error, fx.proxy.TraceError) or "proxy" in str(error).lower():
         why = "its forward has data-dependent control flow"
-        advice = (
-            "Move that line into a submodule that does not contain the cut, or cut at a module around it."
-        )
+        advice = "Move that line into a submodule that does not contain the cut, or cut at a module around it."
     else:
         why = f"tracing its forward raised {type(error).__name__} ({error})"
         advice = "The forward must run on symbolic values outside the submodules it calls."
