@@ -19,9 +19,7 @@ def slow_distance_correlation(a: np.ndarray, b: np.ndarray) -> float:
 
     def centred(values: np.ndarray) -> np.ndarray:
         d = np.array([[np.linalg.norm(values[k] - values[m]) for m in range(n)] for k in range(n)])
-        return np.array(
-            [[d[k, m] - d[k].mean() - d[:, m].mean() + d.mean() for m in range(n)] for k in range(n)]
-        )
+        return np.array([[d[k, m] - d[k].mean() - d[:, m].mean() + d.mean() for m in range(n)] for k in range(n)])
 
     A, B = centred(a.reshape(n, -1)), centred(b.reshape(n, -1))
     covariance, first, second = (float((u * v).sum()) / n**2 for u, v in ((A, B), (A, A), (B, B)))
