@@ -8,7 +8,7 @@ from typing import Any
 
 from attention_cem.data.image_set import ImageData
 from attention_cem.data.locate import data_root
-from attention_cem.data.registry import known_data, lookup_data
+from attention_cem.data.registry import check_options, known_data, lookup_data
 
 
 def load_data(
@@ -35,7 +35,9 @@ def load_data(
         >>> len(data.train), len(data.test), data.image_shape, data.num_classes
         (200, 200, (3, 32, 32), 10)
     """
-    data = lookup_data(name).load(data_root(root), **options)
+    source = lookup_data(name)
+    check_options(source, options)
+    data = source.load(data_root(root), **options)
     test_limit = limit if test_limit is None else test_limit
     if limit is not None:
         data = replace(data, train=data.train.limit(limit, seed))

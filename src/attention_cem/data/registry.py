@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ class DataSource:
         num_train: training images of the complete set, None when it depends on the files.
         num_test: test images, likewise.
         num_classes: classes, likewise.
+        options: names of the keyword arguments ``load`` takes besides root.
     """
 
     name: str
@@ -31,6 +32,7 @@ class DataSource:
     num_train: int | None = None
     num_test: int | None = None
     num_classes: int | None = None
+    options: tuple[str, ...] = ()
 
 
 _SOURCES: dict[str, DataSource] = {}
@@ -55,10 +57,22 @@ def lookup_data(name: str) -> DataSource:
         ValueError: unknown data set 'syntetic'; did you mean 'synthetic'? Known: ...
     """
     if name not in _SOURCES:
-        nearest = difflib.get_close_matches(name, _SOURCES, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
-        raise ValueError(f"unknown data set {name!r}{hint} Known: {', '.join(known_data())}")
+        raise ValueError(f"unknown data set {name!r}{_hint(name, known_data())} Known: {', '.join(known_data())}")
     return _SOURCES[name]
+
+
+def check_options(source: DataSource, options: Iterable[str]) -> None:
+    """Refuse options that the data set's loader does not take."""
+    for option in options:
+        if option not in source.options:
+            hint = _hint(option, source.options)
+            takes = ", ".join(source.options) or "none"
+            raise ValueError(f"data set {source.name!r} has no option {option!r}{hint} It takes {takes}")
+
+
+def _hint(name: str, known: tuple[str, ...]) -> str:
+    nearest = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else "."
 
 
 def known_data() -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -132,8 +133,8 @@ def _draw_images(
     return to_uint8(image + pixel_noise * torch.randn(image.shape, generator=generator))
 
 
-def _load(root: Path | None, **options: int | float) -> ImageData:
-    return synthetic_images(**options)  # type: ignore[arg-type]
+def _load(root: Path | None, *, draw_seed: int = 0, **options: Any) -> ImageData:
+    return synthetic_images(seed=draw_seed, **options)
 
 
 register_data(
@@ -145,5 +146,15 @@ register_data(
         num_train=4000,
         num_test=1000,
         num_classes=10,
+        options=(
+            "num_train",
+            "num_test",
+            "num_classes",
+            "modes_per_class",
+            "size",
+            "channels",
+            "pixel_noise",
+            "draw_seed",
+        ),
     )
 )

@@ -1,0 +1,82 @@
+"""Read arrays and images from files nobody vouches for: sizes are checked before memory is spent."""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+MAX_ARRAY_BYTES = 4 << 30
+MAX_IMAGE_BYTES = 64 << 20
+MAX_IMAGE_PIXELS = 50_000_000
+IMAGE_FORMATS = ("JPEG", "PNG", "PPM", "BMP", "WEBP")
+
+
+def read_npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Read the named arrays of an ``.npz`` file; arrays of Python objects (pickle) are refused.
+
+    The header of each array must agree with the bytes that are there, so a small file cannot ask for much
+    memory.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name: _read_array(archive, name, path) for name in names}
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise ValueError(f"{path} is damaged or no .npz file: {error}") from error
+
+
+def _read_array(archive: zipfile.ZipFile, name: str, path: Path) -> np.ndarray:
+    try:
+        member = archive.getinfo(f"{name}.npy")
+    except KeyError:
+        raise ValueError(f"{path} has no array {name!r}; it holds {archive.namelist()[:20]}") from None
+    if member.file_size > MAX_ARRAY_BYTES:
+        raise ValueError(f"{path}: array {name!r} of {member.file_size} bytes is over {MAX_ARRAY_BYTES}")
+    with archive.open(member) as stream:
+        try:
+            version = np.lib.format.read_magic(stream)
+            read_header = {
+                (1, 0): np.lib.format.read_array_header_1_0,
+                (2, 0): np.lib.format.read_array_header_2_0,
+            }[version]
+            shape, fortran_order, dtype = read_header(stream)
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"{path}: array {name!r} has no readable header: {error}") from error
+        if dtype.hasobject:
+            raise ValueError(
+                f"{path}: array {name!r} holds pickled Python objects; unpickling runs code, so it is refused"
+            )
+        num_bytes = math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or stream.tell() + num_bytes != member.file_size:
+            raise ValueError(f"{path}: array {name!r} claims shape {shape} of {dtype}, its bytes do not match")
+        content = stream.read(num_bytes)
+        if len(content) != num_bytes or stream.read(1):  # the read past the end also checks the CRC
+            raise ValueError(f"{path}: array {name!r} is cut short")
+    return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran_order else "C")
+
+
+def decode_image(content: bytes, mode: str, what: str) -> Image.Image:
+    """Decode one image to ``mode`` ("RGB" or "L"); ``what`` names it in errors.
+
+    Only plain formats are tried, and the header's size is checked before any pixel is decoded.
+    """
+    try:
+        with Image.open(io.BytesIO(content), formats=IMAGE_FORMATS) as image:
+            width, height = image.size
+            if width * height > MAX_IMAGE_PIXELS:
+                raise ValueError(f"{what}: {width}×{height} pixels are over the limit of {MAX_IMAGE_PIXELS}")
+            return image.convert(mode)
+    except (OSError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{what} is damaged or no image of {', '.join(IMAGE_FORMATS)}: {error}") from error
+
+
+def read_image_file(path: Path, mode: str) -> Image.Image:
+    """Read and decode one image file."""
+    if path.stat().st_size > MAX_IMAGE_BYTES:
+        raise ValueError(f"{path}: {path.stat().st_size} bytes are over the limit of {MAX_IMAGE_BYTES}")
+    return decode_image(path.read_bytes(), mode, str(path))
