@@ -28,7 +28,7 @@ class TestLocalDPLaplace(DefenceContract):
 
 def hockey_stick(sigma: float, epsilon: float, sensitivity: float) -> float:
     """δ by its definition: the integral of max(0, p − e^ε q) for the two worst-case outputs, on a grid."""
-    grid = np.linspace(-15 * sigma, 15 * sigma + sensitivity, 2_000_001)
+    grid = np.linspace(-15 * sigma, 15 * sigma + sensitivity, 200_001)
     p, q = stats.norm.pdf(grid, sensitivity, sigma), stats.norm.pdf(grid, 0, sigma)
     return float(np.trapezoid(np.maximum(0, p - math.exp(epsilon) * q), grid))
 

@@ -27,9 +27,10 @@ def test_gaussian_noise__sigma_is_a_standard_deviation():
     assert float((noise.abs() < 0.025).float().mean()) == pytest.approx(0.6827, rel=0.02)
 
 
-def test_laplace_noise__has_the_laplace_tails():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_laplace_noise__has_the_laplace_tails(dtype):
     torch.manual_seed(0)
-    noise = LaplaceNoise(scale=0.5)(torch.zeros(2000, 128))
+    noise = LaplaceNoise(scale=0.5)(torch.zeros(2000, 128, dtype=dtype)).float()
     assert float(noise.abs().mean()) == pytest.approx(0.5, rel=0.02)
     for quantile in (0.5, 1.0, 2.0):
         share = float((noise.abs() > quantile).float().mean())

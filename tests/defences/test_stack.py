@@ -157,6 +157,39 @@ def test_stack__same_seed_same_noise_after_a_deep_copy():
     assert torch.equal(stack(z), twin(z))
 
 
+class NoiseFromOutside(nn.Module):
+    def __init__(self, stack):
+        super().__init__()
+        self.stack = stack
+
+    def forward(self, z, *noise):
+        return self.stack.release(z, noise)
+
+
+def test_stack__exports_with_the_noise_as_inputs(tmp_path):
+    # Random nodes of a runtime can be predictable; a client may draw its own noise.
+    stack = DefenceStack(every_defence()).eval()
+    draws = {"normal": torch.randn, "uniform": torch.rand}
+    inputs = (torch.randn(2, 4, 4, 4), *(draws[kind](2, 4, 4, 4) for kind in stack.draws()))
+    path = tmp_path / "stack.onnx"
+    torch.onnx.export(NoiseFromOutside(stack).eval(), inputs, path, dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(path)
+    feed = {node.name: value.numpy() for node, value in zip(session.get_inputs(), inputs, strict=True)}
+    released = torch.from_numpy(session.run(None, feed)[0])
+    torch.testing.assert_close(released, stack.release(inputs[0], inputs[1:]), rtol=1e-4, atol=1e-5)
+
+
+def test_stack__refuses_noise_that_does_not_fit():
+    stack, z = DefenceStack([LaplaceNoise(1.0)]), torch.zeros(2, 3)
+    for noise, message in (
+        ([z], "more noise is needed"),
+        ([z, z, z], "1 supplied draws were not used"),
+        ([z, z[:1]], r"must have the shape \(2, 3\), received \(1, 3\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            stack.release(z, noise)
+
+
 def test_stack__refuses_strangers_and_twins():
     with pytest.raises(ValueError, match="holds Defence objects, received Linear"):
         DefenceStack([nn.Linear(2, 2)])

@@ -6,8 +6,10 @@ from abc import ABC, abstractmethod
 from enum import IntEnum
 from typing import Any, ClassVar, Literal
 
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
+
+from .randomness import Draw, NoiseSource
 
 
 class Stage(IntEnum):
@@ -59,12 +61,12 @@ class FeatureDefence(Defence):
     stage: ClassVar[Stage]
 
     @abstractmethod
-    def forward(self, z: Tensor, generator: Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, source: NoiseSource = None) -> Tensor:
         """Defend a batch of features.
 
         Args:
             z: features ``(N, ...)``.
-            generator: source of randomness; torch's global generator when None.
+            source: where randomness comes from; torch's global generator when None.
 
         Returns:
             Defended features with the shape of ``z``.
@@ -73,6 +75,10 @@ class FeatureDefence(Defence):
     def emission(self, z: Tensor) -> Tensor:
         """The noise-free, learned part that belongs to the client; the identity if there is none."""
         return z
+
+    def draws(self) -> tuple[Draw, ...]:
+        """Kinds of the random tensors, each shaped like z, that one call of ``forward`` draws, in order."""
+        return ()
 
     def noise_variance(self) -> float | None:
         """Variance per coordinate of the added noise; 0 if none, None if it depends on the input."""

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from . import checks
 from .base import ClientDefence, FeatureDefence, Stage
+from .randomness import NoiseSource
 from .registry import register_defence
 
 
@@ -97,7 +98,7 @@ class ChannelPruning(FeatureDefence, ClientDefence):
         """Which filters of a layer are not pruned, ``(filters,)`` of bool."""
         return self.get_buffer(f"kept_{list(self.filters).index(layer)}")
 
-    def forward(self, z: Tensor, generator: Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, source: NoiseSource = None) -> Tensor:
         """Zero the pruned channels (axis 1) of ``z``, in training and evaluation alike."""
         if self.z_layer is None:
             return checks.features(z)

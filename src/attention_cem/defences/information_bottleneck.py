@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from . import checks
 from .base import FeatureDefence, PenaltyDefence, Stage
-from .randomness import normal_like
+from .randomness import Draw, NoiseSource, normal_like
 from .registry import register_defence
 
 _LOG_VARIANCE_RANGE = (-14.0, 6.0)  # keeps exp() and its gradient finite; σ from 0.0009 to 20
@@ -81,10 +81,14 @@ class InformationBottleneck(FeatureDefence, PenaltyDefence):
             raise ValueError(f"z must have shape (N, *{self.z_shape}), received {tuple(z.shape)}")
         return self.mean_layer(z), self.spread_layer(z).clamp(*_LOG_VARIANCE_RANGE)
 
-    def forward(self, z: Tensor, generator: Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, source: NoiseSource = None) -> Tensor:
         """Sample the released feature, in training and evaluation alike."""
         mean, log_variance = self.statistics(z)
-        return mean + (0.5 * log_variance).exp() * normal_like(mean, generator)
+        return mean + (0.5 * log_variance).exp() * normal_like(mean, source)
+
+    def draws(self) -> tuple[Draw, ...]:
+        """One normal draw."""
+        return ("normal",)
 
     def emission(self, z: Tensor) -> Tensor:
         """μ(z): what the client would release without noise."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from . import checks
 from .base import FeatureDefence, Stage
 from .gaussian_mechanism import gaussian_sigma
-from .randomness import laplace_like, normal_like
+from .randomness import Draw, NoiseSource, laplace_like, normal_like
 from .registry import register_defence
 
 _ROUNDING_MARGIN = 1e-6
@@ -79,13 +79,17 @@ class LocalDP(FeatureDefence):
             self.delta = 1e-5 if delta is None else float(delta)
             self.noise_scale = gaussian_sigma(self.epsilon, self.delta, 2 * self.clip_norm)
 
-    def forward(self, z: Tensor, generator: Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, source: NoiseSource = None) -> Tensor:
         """Clip and add noise in float32 at least; rounding to a narrower type afterwards is harmless."""
         wide = checks.features(z) if z.dtype == torch.float64 else checks.features(z).float()
         gaussian = self.mechanism == "gaussian"
         clipped = clip_per_sample(wide, self.clip_norm, order=2 if gaussian else 1)
-        noise = normal_like(wide, generator) if gaussian else laplace_like(wide, generator)
+        noise = normal_like(wide, source) if gaussian else laplace_like(wide, source)
         return (clipped + self.noise_scale * noise).to(z.dtype)
+
+    def draws(self) -> tuple[Draw, ...]:
+        """One normal draw, or two uniform ones for the Laplace mechanism."""
+        return ("normal",) if self.mechanism == "gaussian" else ("uniform", "uniform")
 
     def noise_variance(self) -> float:
         """σ² for the Gaussian, 2·scale² for the Laplace mechanism."""

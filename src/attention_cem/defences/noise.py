@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from torch import Generator, Tensor
+from torch import Tensor
 
 from . import checks
 from .base import FeatureDefence, Stage
-from .randomness import laplace_like, normal_like
+from .randomness import Draw, NoiseSource, laplace_like, normal_like
 from .registry import register_defence
 
 
@@ -34,9 +34,13 @@ class GaussianNoise(FeatureDefence):
         super().__init__()
         self.sigma = checks.positive("sigma", sigma)
 
-    def forward(self, z: Tensor, generator: Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, source: NoiseSource = None) -> Tensor:
         """Add fresh noise, in training and evaluation alike."""
-        return checks.features(z) + self.sigma * normal_like(z, generator)
+        return checks.features(z) + self.sigma * normal_like(z, source)
+
+    def draws(self) -> tuple[Draw, ...]:
+        """One normal draw."""
+        return ("normal",)
 
     def noise_variance(self) -> float:
         """σ²."""
@@ -75,9 +79,13 @@ class LaplaceNoise(FeatureDefence):
         super().__init__()
         self.scale = checks.positive("scale", scale)
 
-    def forward(self, z: Tensor, generator: Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, source: NoiseSource = None) -> Tensor:
         """Add fresh noise, in training and evaluation alike."""
-        return checks.features(z) + self.scale * laplace_like(z, generator)
+        return checks.features(z) + self.scale * laplace_like(z, source)
+
+    def draws(self) -> tuple[Draw, ...]:
+        """Two uniform draws."""
+        return ("uniform", "uniform")
 
     def noise_variance(self) -> float:
         """2b²."""

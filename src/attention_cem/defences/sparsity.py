@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from . import checks
 from .base import FeatureDefence, Stage
-from .randomness import uniform_like
+from .randomness import Draw, NoiseSource, uniform_like
 from .registry import register_defence
 
 
@@ -38,11 +38,15 @@ class FeatureDropout(FeatureDefence):
             raise ValueError(f"p must lie between 0 and 1, both excluded, received {p!r}")
         self.p = float(p)
 
-    def forward(self, z: Tensor, generator: Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, source: NoiseSource = None) -> Tensor:
         """Zero fresh random coordinates, in training and evaluation alike."""
         # Drawn in float32: the few values of a bfloat16 uniform would bias the share.
-        kept = uniform_like(checks.features(z).float(), generator) >= self.p
+        kept = uniform_like(checks.features(z).float(), source) >= self.p
         return z * kept.to(z.dtype) * self.gain()
+
+    def draws(self) -> tuple[Draw, ...]:
+        """One uniform draw."""
+        return ("uniform",)
 
     def gain(self) -> float:
         """1/(1−p)."""
@@ -82,7 +86,7 @@ class TopKPruning(FeatureDefence):
             raise ValueError(f"keep must lie above 0 and at most at 1, received {keep!r}")
         self.keep = float(keep)
 
-    def forward(self, z: Tensor, generator: Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, source: NoiseSource = None) -> Tensor:
         """Zero all but the largest coordinates, in training and evaluation alike."""
         flat = checks.features(z).flatten(1)
         count = max(1, round(self.keep * flat.shape[1]))

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from .base import ClientDefence, Defence, FeatureDefence, PenaltyDefence
 from .channel_pruning import prunable_filters
+from .randomness import Draw, NoiseSource, SuppliedNoise
 from .registry import build_defence
 
 
@@ -48,9 +49,29 @@ class DefenceStack(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """What leaves the device for the clean feature ``z``: same shape, fresh randomness at every call."""
-        for defence in self._feature_defences():
-            z = defence(z, self.generator)
-        return z
+        return self._chain(z, self.generator)
+
+    def draws(self) -> tuple[Draw, ...]:
+        """Kinds of the random tensors, each shaped like z, that one release draws, in order."""
+        return tuple(draw for defence in self._feature_defences() for draw in defence.draws())
+
+    def release(self, z: Tensor, noise: Sequence[Tensor]) -> Tensor:
+        """``forward`` with the randomness handed in: what an exported client calls; see `SuppliedNoise`.
+
+        Args:
+            z: features ``(N, ...)``.
+            noise: one tensor shaped like ``z`` per entry of `draws`, standard normal or uniform on [0, 1).
+
+        >>> import torch
+        >>> from attention_cem.defences import GaussianNoise
+        >>> stack = DefenceStack([GaussianNoise(sigma=0.5)])
+        >>> stack.draws(), stack.release(torch.zeros(1, 2), [torch.ones(1, 2)])
+        (('normal',), tensor([[0.5000, 0.5000]]))
+        """
+        source = SuppliedNoise(noise)
+        released = self._chain(z, source)
+        source.finish()
+        return released
 
     def emission(self, z: Tensor) -> Tensor:
         """The clean feature: ``z`` after learned layers of the defences, before any noise or removal."""
@@ -126,6 +147,11 @@ class DefenceStack(nn.Module):
             "defences": [defence.describe() for defence in self._all()],
             "noise_variance": self.noise_variance(),
         }
+
+    def _chain(self, z: Tensor, source: NoiseSource) -> Tensor:
+        for defence in self._feature_defences():
+            z = defence(z, source)
+        return z
 
     def _all(self) -> list[Defence]:
         return [defence for defence in self.defences.values() if isinstance(defence, Defence)]

@@ -78,6 +78,17 @@ class DefenceContract:
         assert torch.equal(*released)
         assert torch.equal(before, torch.get_rng_state())
 
+    def test_contract__supplied_noise_replaces_the_generator(self) -> None:
+        """``draws`` lists what is drawn: the same numbers handed in release the same feature."""
+        _, z, _ = self.batch()
+        stack = DefenceStack([self.make()])
+        stack.generator = torch.Generator().manual_seed(7)
+        same = torch.Generator().manual_seed(7)
+        drawers = {"normal": torch.randn, "uniform": torch.rand}
+        noise = [drawers[kind](z.shape, generator=same) for kind in stack.draws()]
+        assert bool(noise) == self.stochastic
+        assert torch.equal(stack(z), stack.release(z, noise))
+
     def test_contract__input_is_not_written_to(self) -> None:
         """z is the caller's."""
         _, z, _ = self.batch()
