@@ -1,0 +1,143 @@
+"""The attacker's training material on the device: images, features with fresh randomness, its own validation part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from attention_cem.attacks.challenge import Challenge
+from attention_cem.data import Augment, to_float
+from attention_cem.data.image_set import ImageSet
+from attention_cem.data.stratified import stratified_indices
+from attention_cem.defences import DefenceStack
+
+_MOST_VALIDATION = 2000
+_VALIDATION_SHARE = 0.1
+_SPLIT_SEED = 0
+
+
+@dataclass(eq=False)
+class AttackerData:
+    """Pairs (z, x) for training an attack, drawn anew at every visit where the threat model allows it.
+
+    White-box: clean features are computed once and the defence is applied to every batch, so the attack never
+    sees the same noise twice. Black-box: one of the stored releases is drawn for every visit.
+
+    Args:
+        images: ``(N, C, H, W)`` uint8, training part.
+        labels: ``(N,)``.
+        features: white-box ``(1, N, *z)`` before the defence; black-box ``(draws, N, *z)`` released.
+        client: None when black-box.
+        stack: None when black-box.
+        validation_images: ``(V, C, H, W)`` float in [0, 1].
+        validation_features: ``(V, *z)``: one fixed release of each, the same for all attacks on a challenge.
+        augment: random crops and mirrors of the images; white-box only, the client runs on every batch.
+    """
+
+    images: Tensor
+    labels: Tensor
+    features: Tensor
+    client: nn.Module | None
+    stack: DefenceStack | None
+    validation_images: Tensor
+    validation_labels: Tensor
+    validation_features: Tensor
+    augment: Augment | None = None
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def device(self) -> torch.device:
+        """Where everything lives."""
+        return self.images.device
+
+    def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Features ``(B, *z)`` with fresh randomness and images ``(B, C, H, W)`` at ``index`` ``(B,)``; no sync."""
+        if self.augment is not None and self.client is not None and self.stack is not None:
+            x = _augmented(self.augment, self.images[index])
+            return self.stack(self.client(x)), x
+        x = to_float(self.images[index])
+        if self.stack is not None:
+            return self.stack(self.features[0, index]), x
+        draw = torch.randint(len(self.features), index.shape, device=index.device)
+        return self.features[draw, index], x
+
+    def training_features(self) -> Tensor:
+        """One release of every training image, ``(N, *z)``."""
+        if self.stack is None:
+            return self.features[0]
+        with torch.no_grad():
+            return torch.cat([self.stack(chunk) for chunk in self.features[0].split(4096)])
+
+    def mean_image(self) -> Tensor:
+        """The mean of the training images, ``(C, H, W)``: the best guess of one who sees nothing."""
+        return torch.stack([to_float(chunk).sum(0) for chunk in self.images.split(4096)]).sum(0) / len(self.images)
+
+
+def load_attacker_data(
+    challenge: Challenge,
+    device: torch.device,
+    *,
+    augment: bool = False,
+    aware: bool = True,
+) -> AttackerData:
+    """Bring the attacker's data to the device and split off the attack's own validation images.
+
+    The split and the randomness in the validation features depend on the challenge alone, so that the curves of
+    different attacks can be compared.
+
+    Args:
+        challenge: the challenge.
+        device: where to train.
+        augment: crops and mirrors (white-box only; ignored for black-box).
+        aware: False trains on features before the defence, as a careless attacker would; validation features are
+            the released ones either way.
+    """
+    owned = challenge.attacker_images()
+    train_index, validation_index = _split(owned)
+    images, labels = owned.images.to(device), owned.labels.to(device)
+    released = challenge.attacker_features()
+    if released.shape[1] != len(owned):
+        raise ValueError(
+            f"{len(owned)} attacker images but features of {released.shape[1]}; write the challenge again"
+        )
+    client: nn.Module | None = None
+    stack: DefenceStack | None = None
+    if challenge.white_box:
+        client, stack = challenge.client().to(device), challenge.stack().to(device)
+        with torch.no_grad():
+            clean = torch.cat([client(to_float(chunk)) for chunk in images.split(512)])[None]
+        features = clean[:, train_index.to(device)]
+        if not aware:
+            features, stack = stack.emission(features[0])[None], None
+    else:
+        features = released[:, train_index].to(device)
+    return AttackerData(
+        images=images[train_index.to(device)],
+        labels=labels[train_index.to(device)],
+        features=features,
+        client=client,
+        stack=stack,
+        validation_images=to_float(images[validation_index.to(device)]),
+        validation_labels=labels[validation_index.to(device)],
+        validation_features=released[0, validation_index].to(device),
+        augment=Augment(crop_padding=max(1, challenge.image_shape[1] // 16), flip=True)
+        if augment and stack is not None
+        else None,
+    )
+
+
+def _split(owned: ImageSet) -> tuple[Tensor, Tensor]:
+    n = max(1, min(_MOST_VALIDATION, round(_VALIDATION_SHARE * len(owned))))
+    chosen = stratified_indices(owned.labels.cpu(), n, _SPLIT_SEED)
+    in_validation = torch.zeros(len(owned), dtype=torch.bool)
+    in_validation[chosen] = True
+    return (~in_validation).nonzero().flatten(), chosen
+
+
+def _augmented(augment: Augment, images: Tensor) -> Tensor:
+    generator = torch.cuda.default_generators[images.device.index or 0] if images.is_cuda else torch.default_generator
+    return augment(images, generator)

@@ -1,0 +1,172 @@
+"""What an attacker is given: a sealed folder of tensors and JSON. Attacks read this and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from attention_cem.attacks.client_recipe import build_client
+from attention_cem.attacks.sealed_folder import MANIFEST, SealBrokenError, open_sealed, read_json, sha256_of
+from attention_cem.data.image_set import ImageSet
+from attention_cem.defences import AdversarialInverter, DefenceStack, build_stack
+
+CHALLENGE_FORMAT = "attention-cem/challenge"
+CHALLENGE_VERSION = 1
+ANSWERS_FOLDER = "answers"
+_LARGEST_RECIPE = 64 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class MembershipCandidates:
+    """Records of which some are known to be members of the victim's training set, and some are to be told apart.
+
+    Args:
+        features: released features ``(N, *z)``.
+        logits: the server's outputs ``(N, classes)``, or None when the threat model does not grant them.
+        labels: ``(N,)`` true labels.
+        known: ``(N,)`` int8: 1 a known member, 0 a known non-member, −1 to be decided.
+    """
+
+    features: Tensor
+    logits: Tensor | None
+    labels: Tensor
+    known: Tensor
+
+
+class Challenge:
+    """A challenge folder, opened after every file was checked against its SHA-256. Tensors load when asked for.
+
+    There is no way from here to the images to be rebuilt: those lie in the ``answers`` subfolder, which this
+    class never opens and which may be absent.
+
+    Args:
+        folder: a folder written by ``write_challenge``.
+
+    Raises:
+        SealBrokenError: a file is missing, truncated, altered or not listed; the message names it and its hash.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise SealBrokenError(f"{self.folder} is not a folder; expected a challenge written by write_challenge")
+        self.manifest = open_sealed(self.folder, CHALLENGE_FORMAT, CHALLENGE_VERSION, (ANSWERS_FOLDER,))
+        try:
+            self.image_shape = _three(self.manifest["image_shape"])
+            self.z_shape = tuple(int(size) for size in self.manifest["z_shape"])
+            self.class_names = tuple(str(name) for name in self.manifest["class_names"])
+            self.white_box = bool(self.manifest["threat_model"]["white_box"])
+            self.num_test = int(self.manifest["test_images"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise SealBrokenError(f"{self.folder / MANIFEST} lacks or misstates {error}") from error
+
+    @property
+    def id(self) -> str:
+        """SHA-256 of the manifest, and so of everything in the folder."""
+        return sha256_of(self.folder / MANIFEST)
+
+    @property
+    def attacker_data_id(self) -> str:
+        """SHA-256 of the attacker's images and labels alone: equal for two clients attacked with the same data."""
+        return hashlib.sha256(json.dumps(self.manifest["files"]["attacker_images.safetensors"]).encode()).hexdigest()
+
+    def test_features(self) -> Tensor:
+        """Released features of the images to be rebuilt, ``(draws, N, *z)``: one or more releases of each image."""
+        return self._tensor("test_features.safetensors", "features", (None, self.num_test, *self.z_shape))
+
+    def attacker_images(self) -> ImageSet:
+        """Images the attacker owns, with labels."""
+        images = self._tensor("attacker_images.safetensors", "images", (None, *self.image_shape))
+        return ImageSet(
+            images, self._tensor("attacker_images.safetensors", "labels", (len(images),)), self.class_names
+        )
+
+    def attacker_features(self) -> Tensor:
+        """Released features of the attacker's images, ``(draws, N, *z)``, every draw with fresh randomness."""
+        return self._tensor("attacker_features.safetensors", "features", (None, None, *self.z_shape))
+
+    def client(self) -> nn.Module:
+        """The client in evaluation mode, rebuilt from its recipe (white-box challenges only)."""
+        self._need_white_box()
+        recipe = read_json(self.folder / "client.json", _LARGEST_RECIPE)
+        return build_client(recipe, self._tensors("client.safetensors"))
+
+    def stack(self) -> DefenceStack:
+        """The defence between client and server, with its learned parts (white-box challenges only)."""
+        self._need_white_box()
+        stack = build_stack(self.manifest["defence"]["defences"])
+        state = self._tensors("defence.safetensors")
+        stack.load_state_dict(state)
+        return stack.eval().requires_grad_(False)
+
+    def defender_adversary(self) -> AdversarialInverter | None:
+        """The inverter the defender trained against, if there was one and the threat model grants it."""
+        if not self.white_box:
+            return None
+        found = self.stack().defences
+        adversaries = [each for each in found.values() if isinstance(each, AdversarialInverter)]
+        return adversaries[0] if adversaries else None
+
+    def membership(self) -> MembershipCandidates | None:
+        """Candidates for membership inference, or None if the challenge has none."""
+        name = "membership.safetensors"
+        if name not in self.manifest["files"]:
+            return None
+        labels = self._tensor(name, "labels", (None,))
+        n = len(labels)
+        logits = None
+        if self.manifest["threat_model"].get("server_outputs"):
+            logits = self._tensor(name, "logits", (n, len(self.class_names)))
+        features = self._tensor(name, "features", (n, *self.z_shape))
+        return MembershipCandidates(features, logits, labels, self._tensor(name, "known", (n,)))
+
+    def _need_white_box(self) -> None:
+        if not self.white_box:
+            raise ValueError(
+                "this challenge is black-box: it holds (image, feature) pairs but not the client; "
+                "attacks that need gradients do not apply"
+            )
+
+    def _tensor(self, file: str, name: str, shape: tuple[int | None, ...]) -> Tensor:
+        try:
+            with safe_open(self.folder / file, framework="pt") as stored:
+                tensor = stored.get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise SealBrokenError(f"{self.folder / file}: tensor {name!r} cannot be read: {error}") from error
+        fits = len(tensor.shape) == len(shape) and all(
+            want is None or have == want for have, want in zip(tensor.shape, shape, strict=True)
+        )
+        if not fits:
+            expected = tuple("any" if size is None else size for size in shape)
+            raise SealBrokenError(
+                f"{self.folder / file}: tensor {name!r} has shape {tuple(tensor.shape)}, expected {expected}"
+            )
+        return tensor
+
+    def _tensors(self, file: str) -> Mapping[str, Tensor]:
+        try:
+            with safe_open(self.folder / file, framework="pt") as stored:
+                return {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (not a dict)
+        except (SafetensorError, OSError) as error:
+            raise SealBrokenError(f"{self.folder / file} cannot be read: {error}") from error
+
+
+def _three(values: Any) -> tuple[int, int, int]:
+    channels, height, width = (int(value) for value in values)
+    return channels, height, width
+
+
+def attack_device(device: torch.device | str | None) -> torch.device:
+    """The device asked for, or the GPU if there is one, or the CPU."""
+    if device is not None:
+        return torch.device(device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,186 @@
+r"""White-box attack without training: search the image whose feature is the one that was seen.
+
+.. math:: \min_x\; \frac{1}{D}\Big\|\frac1K\sum_{k=1}^K \text{stack}_k(\text{client}(x)) - \bar z\Big\|^2
+          + w\,\text{TV}(x)
+
+where the stack is drawn anew K times at every step and z̄ is the mean of the releases seen. The weight w of the total
+variation and the number of steps are chosen on the attack's own validation images: a search that runs on fits the
+noise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from attention_cem.attacks.attacker_data import AttackerData, load_attacker_data
+from attention_cem.attacks.base import Attack, AttackResult, Progress, mean_over_draws, no_progress, seeded
+from attention_cem.attacks.challenge import Challenge
+from attention_cem.attacks.inverter import inverter_from
+from attention_cem.attacks.receipts import CurvePoint, Receipt, tail_verdict
+from attention_cem.attacks.repeated_step import adam, fast_convolutions, repeated_step
+from attention_cem.data import mse_per_image
+from attention_cem.defences import DefenceStack
+
+_START_SPREAD = 0.05
+
+
+def total_variation(x: Tensor) -> Tensor:
+    """Mean absolute difference of neighbouring pixels, per image ``(N,)``.
+
+    >>> total_variation(torch.ones(2, 3, 4, 4))
+    tensor([0., 0.])
+    """
+    down = (x[..., 1:, :] - x[..., :-1, :]).abs().flatten(1).mean(1)
+    across = (x[..., :, 1:] - x[..., :, :-1]).abs().flatten(1).mean(1)
+    return down + across
+
+
+@dataclass(frozen=True)
+class OptimisationAttack(Attack):
+    """Gradient search on the pixels, all images at once.
+
+    Args:
+        steps: steps of Adam.
+        lr: step size on the pixels.
+        tv_weights: weights of the total variation to choose from.
+        noise_draws: K, fresh draws of the defence averaged at every step.
+        restarts: starting points; per image the one with the lowest objective is kept. The first is the mean image
+            (or the inverter's guess), the others are disturbed.
+        start_from: name of an earlier inverter attack whose guess is the start; None for the mean image.
+        images: how many test images to rebuild; None for all.
+        checks: points along the way at which the number of steps is judged.
+    """
+
+    steps: int = 400
+    lr: float = 0.02
+    tv_weights: tuple[float, ...] = (0.0, 1e-4, 1e-3, 1e-2)
+    noise_draws: int = 1
+    restarts: int = 1
+    start_from: str | None = None
+    images: int | None = None
+    checks: int = 20
+
+    kind: ClassVar[str] = "optimisation"
+    needs_white_box: ClassVar[bool] = True
+
+    def settings(self) -> dict[str, Any]:
+        """All fields."""
+        return {"kind": self.kind, **asdict(self)}
+
+    def for_calibration(self) -> Attack:
+        """See :class:`Attack`."""
+        return replace(self, start_from=None, images=min(self.images or 256, 256))
+
+    def run(
+        self,
+        challenge: Challenge,
+        *,
+        device: torch.device,
+        seed: int = 0,
+        progress: Progress = no_progress,
+        starts: Mapping[str, AttackResult] | None = None,
+    ) -> AttackResult:
+        """Choose weight and steps on validation images, then search."""
+        began = time.perf_counter()
+        data = load_attacker_data(challenge, device)
+        if data.client is None or data.stack is None:
+            raise ValueError(
+                "the optimisation attack needs a white-box challenge: it follows gradients of the client"
+            )
+        first_guess = self._start(challenge, data, starts)
+        limit = min(len(data.validation_images), 256)
+        known_z, known_x = data.validation_features[None, :limit], data.validation_images[:limit]
+        with seeded(device, self.kind, seed):
+            curves = {}
+            for number, weight in enumerate(self.tv_weights, start=1):
+                paths, _ = self._search(data.client, data.stack, known_z, first_guess(known_z), weight, self.steps)
+                curves[weight] = [float(mse_per_image(path, known_x).mean()) for path in paths]
+                progress(f"{self.kind}: tuning", number, len(self.tv_weights), min(map(min, curves.values())))
+            weight = min(curves, key=lambda each: min(curves[each]))
+            curve = curves[weight]
+            best_check = min(range(len(curve)), key=lambda check: curve[check])
+            steps = best_check * self._stride
+            wanted = challenge.test_features()[:, : self.images]
+            parts = []
+            for done in range(0, wanted.shape[1], 1000):
+                z = wanted[:, done : done + 1000].to(device)
+                parts.append(self._best_of_restarts(data.client, data.stack, z, first_guess(z), weight, steps).cpu())
+                progress(self.kind, min(done + 1000, wanted.shape[1]), wanted.shape[1], curve[best_check])
+        converged, reason = tail_verdict(curve)
+        effort = float(known_x[0].numel() * limit * self._stride)
+        receipt = Receipt(
+            curve=tuple(CurvePoint(effort * check, check * self._stride, mse) for check, mse in enumerate(curve)),
+            converged=converged,
+            reason=f"{reason}; weight of the total variation {weight:g}, {steps} steps",
+            # Nothing is fitted to the attacker's images but two numbers: they are as good as unseen.
+            train_mse=curve[best_check],
+            validation_mse=curve[best_check],
+            epochs=steps,
+            seconds=time.perf_counter() - began,
+        )
+        return AttackResult(torch.cat(parts), receipt)
+
+    @property
+    def _stride(self) -> int:
+        return max(1, self.steps // self.checks)
+
+    def _start(self, challenge: Challenge, data: AttackerData, starts: Mapping[str, AttackResult] | None) -> Any:
+        if self.start_from is None:
+            mean = data.mean_image()
+            return lambda z: mean.expand(z.shape[1], *mean.shape)
+        earlier = (starts or {}).get(self.start_from)
+        if earlier is None or not earlier.state:
+            raise ValueError(f"start_from={self.start_from!r} needs the result of an inverter attack of that name")
+        network = inverter_from(earlier, challenge, data.device)
+        return lambda z: mean_over_draws(network, z, data.device).to(data.device)
+
+    def _best_of_restarts(
+        self, client: nn.Module, stack: DefenceStack, z: Tensor, start: Tensor, weight: float, steps: int
+    ) -> Tensor:
+        if steps == 0:
+            return start.clamp(0, 1)
+        best, best_value = start, torch.full((z.shape[1],), torch.inf, device=z.device)
+        for restart in range(self.restarts):
+            disturbed = start if restart == 0 else start + _START_SPREAD * torch.randn_like(start)
+            paths, value = self._search(client, stack, z, disturbed, weight, steps)
+            better = value < best_value
+            best = torch.where(better[:, None, None, None], paths[-1], best)
+            best_value = torch.where(better, value, best_value)
+        return best
+
+    def _search(
+        self, client: nn.Module, stack: DefenceStack, z: Tensor, start: Tensor, weight: float, steps: int
+    ) -> tuple[list[Tensor], Tensor]:
+        """Images at every check of the way, the start included, and the last objective ``(N,)``."""
+        target = z.mean(0)
+        x = start.detach().clamp(0, 1).contiguous().clone().requires_grad_(True)
+        optimizer = adam([x], self.lr)
+
+        def objective() -> Tensor:
+            clean = client(x)
+            seen = torch.stack([stack(clean) for _ in range(self.noise_draws)]).mean(0)
+            return (seen - target).square().flatten(1).mean(1) + weight * total_variation(x)
+
+        def step(_: Tensor) -> None:
+            optimizer.zero_grad(set_to_none=True)
+            objective().sum().backward()  # a sum: images do not influence each other
+            optimizer.step()
+            with torch.no_grad():
+                x.clamp_(0, 1)
+
+        ticket = torch.zeros(1, dtype=torch.int64, device=x.device)
+        with fast_convolutions(x.device):
+            paths = [x.detach().clone()]
+            run = repeated_step(step, ticket)
+            for number in range(1, steps + 1):
+                run(ticket)
+                if number % self._stride == 0:
+                    paths.append(x.detach().clone())
+            with torch.no_grad():
+                return paths, objective()

@@ -1,0 +1,1 @@
+"""Challenge files, metrics, bounds, and the audit: the worst case over attacks that have receipts."""
