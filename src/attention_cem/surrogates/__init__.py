@@ -4,8 +4,12 @@ from attention_cem.surrogates.base import ConditionalEntropySurrogate, Surrogate
 from attention_cem.surrogates.cross_attention import GatedCrossAttention
 from attention_cem.surrogates.gated import GatedAttentionCEM, GatedAttentionPooling
 from attention_cem.surrogates.kmeans import KMeansCEM
+from attention_cem.surrogates.registry import build_surrogate, register_surrogate, surrogate_names
 from attention_cem.surrogates.slot_attention import SlotAttention
 from attention_cem.surrogates.slot_cross import SlotCrossAttentionCEM
+
+for _surrogate in (SlotCrossAttentionCEM, GatedAttentionCEM, KMeansCEM):
+    register_surrogate(_surrogate.kind, _surrogate)
 
 __all__ = [
     "ConditionalEntropySurrogate",
@@ -16,4 +20,7 @@ __all__ = [
     "SlotAttention",
     "SlotCrossAttentionCEM",
     "SurrogateOutput",
+    "build_surrogate",
+    "register_surrogate",
+    "surrogate_names",
 ]

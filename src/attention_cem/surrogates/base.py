@@ -47,6 +47,8 @@ class ConditionalEntropySurrogate(nn.Module):
     """
 
     kind: ClassVar[str] = ""
+    needs_fit: ClassVar[bool] = False
+    """Whether the trainer must call ``fit`` with the client's features of the whole training set once an epoch."""
     higher_is_more_private: ClassVar[bool] = False
     kind_tag: Tensor
     calls: Tensor
@@ -62,6 +64,10 @@ class ConditionalEntropySurrogate(nn.Module):
     def estimate(self, z: Tensor, y: Tensor) -> SurrogateOutput:
         """Compute the loss from checked features (N, D) and labels (N,)."""
         raise NotImplementedError
+
+    def fit(self, z: Tensor, y: Tensor) -> None:
+        """Take in the features (N, D) of the whole training set; only where ``needs_fit`` is true."""
+        raise NotImplementedError(f"{type(self).__name__} needs no fit")
 
     def forward(self, z: Tensor, y: Tensor) -> SurrogateOutput:
         """Map features (N, D) or (N, C, H, W), any float dtype, and integer labels (N,) to a loss."""

@@ -1,7 +1,7 @@
 """GatedAttentionCEM: gated attention pooling picks the samples, their weighted variance is the penalty."""
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,9 @@ from attention_cem.surrogates.segments import (
     ClassSegments,
     class_softmax,
     class_sum,
+    class_weighted_sum,
     segment_classes,
-    within_class_mse,
+    within_class_spread,
 )
 
 
@@ -34,16 +35,16 @@ class GatedAttentionPooling(nn.Module):
     def __init__(self, dim: int, hidden: int | None = None) -> None:
         super().__init__()
         hidden = min(512, max(64, dim // 4)) if hidden is None else require_positive_int("hidden", hidden)
-        self.value = nn.Linear(dim, hidden, bias=False)
-        self.gate = nn.Linear(dim, hidden, bias=False)
+        self.value_and_gate = nn.Linear(dim, 2 * hidden, bias=False)  # the rows of V, then those of U
         self.score = nn.Linear(hidden, 1, bias=False)
 
     def logits(self, x: Tensor) -> Tensor:
         """Attention logits (N,) of samples (N, D)."""
-        return self.score(self.value(x).tanh() * self.gate(x).sigmoid()).squeeze(-1)
+        value, gate = self.value_and_gate(x).chunk(2, -1)
+        return self.score(value.tanh() * gate.sigmoid()).squeeze(-1)
 
     def forward(self, x: Tensor, segments: ClassSegments) -> Tensor:
-        """Weights (N,) that sum to one within each active class, zero for samples of inactive classes."""
+        """Weights (N,) that sum to one within each row of ``segments``."""
         return class_softmax(self.logits(x), segments)
 
 
@@ -113,8 +114,9 @@ class GatedAttentionCEM(ConditionalEntropySurrogate):
         features = normed if self.statistics_on == "normed" else z
         excess = self.excess(pooled_variance(weight, features, segments, self.form))
         class_loss = excess.clamp_min(0).mean(-1)  # (R,)
+        intra_mse, visible = within_class_spread(z, segments)
         share = segments.size.to(z.dtype) / max(z.shape[0], 1) * segments.active
-        loss = (share * class_loss.masked_fill(~segments.active, 0)).sum() + z.mul(0).sum()
+        loss = (share * class_loss.masked_fill(~segments.active, 0)).sum() + visible
 
         with torch.no_grad():
             num_active = segments.active.sum()
@@ -131,7 +133,6 @@ class GatedAttentionCEM(ConditionalEntropySurrogate):
                 "class_active": segments.active,
                 "class_loss": class_loss.detach(),
             }
-            intra_mse = within_class_mse(z, segments)
         return SurrogateOutput(loss, intra_mse, diagnostics)
 
     def excess(self, variance: Tensor) -> Tensor:
@@ -142,8 +143,28 @@ class GatedAttentionCEM(ConditionalEntropySurrogate):
 def pooled_variance(weight: Tensor, features: Tensor, segments: ClassSegments, form: str) -> Tensor:
     """Variance of ``features`` (N, D) around the weighted class means: (R, D) for per_dim, (R, 1) for trace."""
     row, rows = segments.row, segments.num_rows
-    mean = class_sum(weight[:, None] * features, row, rows)
-    squared = (features - mean[row]).square()
+    # The derivative with respect to the mean is the weighted sum of deviations from it, which is zero.
+    mean = class_weighted_sum(weight.detach(), features.detach(), row, rows)
     if form == "trace":
-        squared = squared.sum(-1, keepdim=True)
-    return class_sum(weight[:, None] * squared, row, rows)
+        deviation = features - mean.index_select(0, row)
+        return class_sum(weight * torch.linalg.vecdot(deviation, deviation), row, rows).unsqueeze(-1)
+    return VarianceAround.apply(features, weight, mean, row)
+
+
+class VarianceAround(torch.autograd.Function):
+    """Weighted variance per class and dimension around given means: four passes over (N, D) where autograd needs eight."""
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, weight: Tensor, mean: Tensor, row: Tensor) -> Tensor:
+        """Features (N, D), weights (N,), means (R, D), rows (N,) → (R, D)."""
+        deviation = mean.index_select(0, row).sub_(features)  # the sign does not matter to a square
+        ctx.save_for_backward(deviation, weight, row)
+        return class_sum(deviation.square().mul_(weight.unsqueeze(-1)), row, mean.shape[0])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """Gradients of the features and the weights; that of the means is zero where the weights sum to one."""
+        deviation, weight, row = ctx.saved_tensors
+        slope = gradient.index_select(0, row).mul_(deviation)
+        of_weight = torch.linalg.vecdot(slope, deviation)
+        return slope.mul_((-2 * weight).unsqueeze(-1)), of_weight, None, None

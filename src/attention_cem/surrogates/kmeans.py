@@ -15,7 +15,7 @@ from attention_cem.surrogates.base import (
     require_positive_int,
 )
 from attention_cem.surrogates.clustering import cluster_classes, nearest_centroid, plus_plus_start
-from attention_cem.surrogates.segments import class_sum, segment_classes, within_class_mse
+from attention_cem.surrogates.segments import class_sum, segment_classes, within_class_spread
 
 _NO_LABEL = torch.iinfo(torch.int64).max
 
@@ -31,7 +31,8 @@ class KMeansCEM(ConditionalEntropySurrogate):
     - ``paper``: :math:`\sum_k\pi_k\left(-\log\pi_k+\tfrac12\log\frac{|\Sigma_k+\Sigma_p|}{|\Sigma_p|}\right)`,
       diagonal :math:`\Sigma_k`, noise :math:`\Sigma_p=\sigma^2I`: nats, summed over the D dimensions (Theorem 2);
     - ``reference``: :math:`\sum_k\pi_k\max(0,\log(v_k+\gamma)-\log(\tau\sigma^2+\gamma))`,
-      :math:`v_k` the mean variance over dimensions and k only over the clusters in the batch, as the authors' program computes it.
+      :math:`v_k` the mean variance over dimensions and k only over the clusters in the batch, as the authors'
+      program computes it.
 
     rob_loss is the mean over the classes in the batch that were fitted.
 
@@ -54,6 +55,7 @@ class KMeansCEM(ConditionalEntropySurrogate):
     """
 
     kind: ClassVar[str] = "kmeans"
+    needs_fit: ClassVar[bool] = True
     class_label: Tensor
     class_count: Tensor
     centroid: Tensor
@@ -147,7 +149,7 @@ class KMeansCEM(ConditionalEntropySurrogate):
             usable = (weight > 0) | ~fitted[:, None]
             index, _ = nearest_centroid(z, centroid, usable, row)
         cluster = row * self.num_clusters + index  # (N,) in the flat (R*K) table
-        squared = (z - centroid.flatten(0, 1)[cluster]).square()
+        squared = (z - centroid.flatten(0, 1).index_select(0, cluster)).square()
         if self.form == "reference":
             squared, epoch_variance = squared.mean(-1, keepdim=True), epoch_variance.mean(-1, keepdim=True)
         count = class_sum(torch.ones_like(squared[:, :1]), cluster, rows * self.num_clusters)
@@ -158,9 +160,10 @@ class KMeansCEM(ConditionalEntropySurrogate):
         epoch_count = weight * self.class_count[place].unsqueeze(-1)
         share = (self.blend * count / epoch_count.clamp_min(1)).clamp_max(0.99).unsqueeze(-1)
         variance = share * batch_variance + (1 - share) * epoch_variance  # (R, K, D or 1)
+        intra_mse, visible = within_class_spread(z, segments)
         nats = self.cluster_loss(variance, weight, count)
         class_loss = nats.sum(-1).masked_fill(~fitted, 0)  # (R,)
-        loss = class_loss.sum() / fitted.sum().clamp_min(1) + z.mul(0).sum()
+        loss = class_loss.sum() / fitted.sum().clamp_min(1) + visible
 
         with torch.no_grad():
             above = ((variance + self.gamma).log().mean(-1) > self.log_threshold) & (count > 0)
@@ -174,7 +177,6 @@ class KMeansCEM(ConditionalEntropySurrogate):
                 "class_active": fitted,
                 "class_loss": class_loss.detach(),
             }
-            intra_mse = within_class_mse(z, segments)
         return SurrogateOutput(loss, intra_mse, diagnostics)
 
     def cluster_loss(self, variance: Tensor, weight: Tensor, count: Tensor) -> Tensor:

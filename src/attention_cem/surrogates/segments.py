@@ -14,20 +14,19 @@ from torch import Tensor
 class ClassSegments(NamedTuple):
     """The classes of a batch as rows of per-class tables, the largest class first.
 
-    ``R`` rows are kept: on CPU the number of active classes, elsewhere its static bound ``N // min_count``, so
-    that no size has to be read back from the device. Rows that hold no active class are masked by ``active``.
+    There are ``R`` rows: one per active class, on CPU exactly, elsewhere up to the static bound
+    ``N // min_count``, so that no size has to be read back from the device; and a last row that collects the
+    samples of all inactive classes. Rows that hold no active class are computed along and masked at the end.
     """
 
     row: Tensor
-    """(N,) int64: the row of each sample's class; samples of inactive classes point at a valid row."""
-    member: Tensor
-    """(N,) bool: whether the sample's class is active (has at least ``min_count`` samples)."""
+    """(N,) int64: the row of each sample's class; the last row for samples of inactive classes."""
     size: Tensor
-    """(R,) int64: samples of the class."""
+    """(R,) int64: samples of the row's class; 0 where not active."""
     active: Tensor
     """(R,) bool: whether the row holds an active class."""
     label: Tensor
-    """(R,) int64: the class's label; meaningless where not active."""
+    """(R,) int64: the class's label; 0 where not active."""
     num_classes: Tensor
     """() int64: distinct labels in the batch, active or not."""
 
@@ -49,28 +48,28 @@ def segment_classes(labels: Tensor, min_count: int = 1) -> ClassSegments:
 
     >>> s = segment_classes(torch.tensor([7, -3, 7, 5, 7, 5]), min_count=2)
     >>> s.label.tolist(), s.size.tolist(), s.row.tolist()
-    ([7, 5], [3, 2], [0, 1, 0, 1, 0, 1])
-    >>> s.member.tolist()
-    [True, False, True, True, True, True]
+    ([7, 5, 0], [3, 2, 0], [0, 2, 0, 1, 0, 1])
     """
     n = labels.shape[0]
     if n == 0:
         nothing = labels.new_zeros(1)
-        return ClassSegments(labels, labels.bool(), nothing, nothing.bool(), nothing, nothing.sum())
+        return ClassSegments(labels, nothing, nothing.bool(), nothing, nothing.sum())
     ordered, order = torch.sort(labels, stable=True)
     starts = torch.cat([torch.ones_like(ordered[:1]), (ordered[1:] != ordered[:-1]).to(torch.int64)])
     group = starts.cumsum(0) - 1  # (N,) in label order
-    count = torch.zeros_like(labels).scatter_add(0, group, torch.ones_like(labels))
-    count, by_size = torch.sort(count, descending=True, stable=True)
+    size = torch.zeros_like(labels).scatter_add(0, group, torch.ones_like(labels))
+    size, by_size = torch.sort(size, descending=True, stable=True)
     rank = torch.empty_like(by_size).scatter(0, by_size, torch.arange(n, device=labels.device))
-    row = torch.empty_like(labels).scatter(0, order, rank[group])
-    label = torch.zeros_like(labels).scatter(0, group, ordered)[by_size]
-    member = count[row] >= min_count
-    rows = max(n // min_count, 1)
+    row = torch.empty_like(labels).scatter(0, order, rank.index_select(0, group))
+    label = torch.zeros_like(labels).scatter(0, group, ordered).index_select(0, by_size)
+    active = size >= min_count
+    bound = n // min_count
     if labels.device.type == "cpu" and not torch.compiler.is_compiling():
-        rows = max(int((count >= min_count).sum()), 1)
-    count, label = count[:rows], label[:rows]
-    return ClassSegments(row.clamp_max(rows - 1), member, count, count >= min_count, label, starts.sum())
+        bound = int(active.sum())
+    row = torch.where(active.index_select(0, row), row, bound)
+    active = torch.cat([active[:bound], active.new_zeros(1)])
+    size, label = (torch.cat([t[:bound], t.new_zeros(1)]) * active for t in (size, label))
+    return ClassSegments(row, size, active, label, starts.sum())
 
 
 def class_sum(values: Tensor, row: Tensor, num_rows: int) -> Tensor:
@@ -78,27 +77,41 @@ def class_sum(values: Tensor, row: Tensor, num_rows: int) -> Tensor:
     return values.new_zeros(num_rows, *values.shape[1:]).index_add(0, row, values)
 
 
+def class_weighted_sum(weight: Tensor, values: Tensor, row: Tensor, num_rows: int) -> Tensor:
+    """Sum ``weight`` (N,) times ``values`` (N, D) over each class: (R, D)."""
+    if num_rows <= 64:  # a product with so few rows is cheaper than scaling and scattering
+        return class_weighted_sums(weight.unsqueeze(-1), values, row, num_rows).squeeze(1)
+    return class_sum(weight.unsqueeze(-1) * values, row, num_rows)
+
+
 def class_mean(values: Tensor, segments: ClassSegments) -> Tensor:
-    """Mean of ``values`` (N, D) over each active class: (R, D); zero rows for inactive classes."""
-    total = class_sum(values * segments.member[:, None], segments.row, segments.num_rows)
-    return total / segments.size.clamp_min(1)[:, None]
+    """Mean of ``values`` (N, D) over each active class: (R, D); meaningless in other rows."""
+    total = class_sum(values, segments.row, segments.num_rows)
+    return total / segments.size.clamp_min(1).unsqueeze(-1)
 
 
 def class_softmax(logits: Tensor, segments: ClassSegments) -> Tensor:
-    """Softmax of ``logits`` (N,) over the samples of each active class; zero for samples of inactive classes."""
+    """Softmax of ``logits`` (N,) over the samples of each row."""
     row, rows = segments.row, segments.num_rows
-    masked = logits.detach().masked_fill(~segments.member, -torch.inf)
-    peak = masked.new_full((rows,), -torch.inf).scatter_reduce(0, row, masked, "amax")
-    peak = peak.masked_fill(~segments.active, 0)
-    weight = (logits - peak[row]).masked_fill(~segments.member, -torch.inf).exp()
-    total = class_sum(weight, row, rows).masked_fill(~segments.active, 1)
-    return weight / total[row]
+    lowest = logits.new_full((rows,), -torch.inf)
+    peak = lowest.scatter_reduce(0, row, logits.detach(), "amax")
+    weight = (logits - peak.index_select(0, row)).exp()
+    return weight / class_sum(weight, row, rows).index_select(0, row)
 
 
-def within_class_mse(values: Tensor, segments: ClassSegments) -> Tensor:
-    r"""Parameter-free spread :math:`\sum_c p_c\,\mathrm{MSE}_c` of ``values`` (N, D) over the active classes."""
-    centred = (values - class_mean(values, segments)[segments.row]) * segments.member[:, None]
-    return centred.square().sum() / max(values.numel(), 1)
+@torch.no_grad()
+def within_class_spread(values: Tensor, segments: ClassSegments) -> tuple[Tensor, Tensor]:
+    r"""The parameter-free monitor of ``values`` (N, D), and a zero that bad values turn into not-a-number.
+
+    Returns:
+        :math:`\sum_c p_c\,\mathrm{MSE}_c` over the active classes; and a term to add to a loss so that
+        values that are not finite stay visible in it, whatever the loss itself masks.
+    """
+    # in place: a fresh (N, D) buffer costs more than the arithmetic
+    centred = class_mean(values, segments).index_select(0, segments.row).sub_(values)
+    squared = torch.linalg.vector_norm(centred, dim=-1).square()
+    active = segments.active.index_select(0, segments.row)
+    return (squared * active).sum() / max(values.numel(), 1), squared.sum() * 0
 
 
 def _prefers_dense(table: Tensor) -> bool:

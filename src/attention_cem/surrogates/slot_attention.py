@@ -45,11 +45,8 @@ class SlotAttention(nn.Module):
         """Slots before the first round from standard normal ``noise`` (S, d)."""
         return self.slot_mean + self.slot_log_std.exp() * noise
 
-    def forward(self, x: Tensor, row: Tensor, num_rows: int, noise: Tensor, member: Tensor | None = None) -> Tensor:
-        """Summarise samples x (N, d) of classes ``row`` (N,) into slots (R, S, d).
-
-        ``member`` (N,) marks the samples that count; ``noise`` is (S, d).
-        """
+    def forward(self, x: Tensor, row: Tensor, num_rows: int, noise: Tensor) -> Tensor:
+        """Summarise samples x (N, d) of classes ``row`` (N,) into slots (R, S, d), from ``noise`` (S, d)."""
         width = x.shape[-1]
         x = self.norm_inputs(x)
         key, value = self.to_key(x), self.to_value(x)
@@ -57,8 +54,6 @@ class SlotAttention(nn.Module):
         for _ in range(self.num_iterations):
             query = self.to_query(self.norm_slots(slots)) / width**0.5
             attention = (class_scores(key, query, row) / width**0.25).softmax(-1) + self.eps  # (N, S)
-            if member is not None:
-                attention = attention * member[:, None]
             total = class_sum(attention, row, num_rows)
             total = torch.where(total > 0, total, 1)  # rows without samples
             update = class_weighted_sums(attention, value, row, num_rows) / total.unsqueeze(-1)

@@ -27,7 +27,7 @@ from attention_cem.surrogates.segments import (
     class_sum,
     class_weighted_sums,
     segment_classes,
-    within_class_mse,
+    within_class_spread,
 )
 from attention_cem.surrogates.slot_attention import SlotAttention
 
@@ -183,7 +183,7 @@ class SlotCrossAttentionCEM(ConditionalEntropySurrogate):
         segments = segment_classes(y, self.min_count)
         x = self.projection(F.layer_norm(z, (self.feature_dim,)))
         noise = counter_normal(self.seed, self.calls, (self.num_slots, self.slot_dim), z.dtype)
-        slots = self.slot_attention(x, segments.row, segments.num_rows, noise, segments.member)
+        slots = self.slot_attention(x, segments.row, segments.num_rows, noise)
         enriched = self.cross_attention(x, slots, segments.row)
         assigned = self.responsibilities(x if self.assign_on == "input" else enriched, slots, segments)
         mass, mean, variance = slot_statistics(assigned, enriched, segments)
@@ -195,10 +195,10 @@ class SlotCrossAttentionCEM(ConditionalEntropySurrogate):
         excess = gates.softplus_margin(log_variance, self.log_threshold, self.margin_m, self.softplus_beta)
         weight = gates.slot_weights(mass, segments.size, self.slot_power)
         class_loss = (weight.unsqueeze(-1) * soft * snr * excess).sum(1).mean(-1)  # (R,)
+        intra_mse, visible = within_class_spread(z, segments)
         share = segments.size.to(z.dtype) / max(z.shape[0], 1) * segments.active
         gated_loss = gates.class_gate(share, self.class_gate_a, self.class_gate_b) * class_loss
-        # z.mul(0) keeps the loss attached to the features when no class is active, and non-finite ones visible
-        loss = (share * gated_loss.masked_fill(~segments.active, 0)).sum() + z.mul(0).sum()
+        loss = (share * gated_loss.masked_fill(~segments.active, 0)).sum() + visible
 
         above = (log_variance > self.log_threshold).to(z.dtype).mean((1, 2))
         usage = mass / segments.size.clamp_min(1).unsqueeze(-1)
@@ -226,14 +226,13 @@ class SlotCrossAttentionCEM(ConditionalEntropySurrogate):
                 "class_active": segments.active,
                 "class_loss": gated_loss.detach(),
             }
-            intra_mse = within_class_mse(z, segments)
         self._log(diagnostics)
         return SurrogateOutput(loss * (~shut).to(loss.dtype), intra_mse, diagnostics)
 
     def responsibilities(self, x: Tensor, slots: Tensor, segments: ClassSegments) -> Tensor:
-        """Soft assignment (N, S) of samples to the slots of their class; zero for samples of skipped classes."""
+        """Soft assignment (N, S) of samples to the slots of their class."""
         cosine = class_scores(F.normalize(x, dim=-1), F.normalize(slots, dim=-1), segments.row)
-        return (self.assign_temp * cosine).softmax(-1) * segments.member[:, None]
+        return (self.assign_temp * cosine).softmax(-1)
 
     def _shut_off(self, snr: Tensor, soft: Tensor, measured: Tensor) -> Tensor:
         if self.training:
@@ -276,14 +275,14 @@ def slot_statistics(assigned: Tensor, x: Tensor, segments: ClassSegments) -> tup
     """Masses (R, S), means and variances (R, S, d) of samples x (N, d) under responsibilities (N, S).
 
     The variance is the second moment minus the squared mean, taken around the class mean: exact algebra that
-    needs no (N, S, d) tensor, and the shift keeps the subtraction accurate in single precision.
+    needs no (N, S, d) tensor, and the shift keeps the subtraction accurate in single precision. Neither result
+    depends on the shift, so it needs no gradient.
     """
     row, rows = segments.row, segments.num_rows
-    centre = class_mean(x, segments)
-    shifted = x - centre[row]
+    centre = class_mean(x.detach(), segments)
+    shifted = x - centre.index_select(0, row)
     mass = class_sum(assigned, row, rows)
-    share = mass.clamp_min(torch.finfo(mass.dtype).tiny)
-    share = torch.where(segments.active[:, None], share, 1).unsqueeze(-1)
+    share = torch.where(mass > 0, mass, 1).unsqueeze(-1)  # rows without samples
     first = class_weighted_sums(assigned, shifted, row, rows) / share
     second = class_weighted_sums(assigned, shifted.square(), row, rows) / share
     return mass, centre.unsqueeze(1) + first, second - first.square()

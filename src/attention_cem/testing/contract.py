@@ -9,6 +9,7 @@ Use with pytest::
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -133,7 +134,7 @@ class SurrogateContract:
         state = copy.deepcopy(surrogate.state_dict())
         state["kind_tag"] = torch.zeros_like(state["kind_tag"])
         for broken in (state, {}):
-            message = refusal(lambda state=broken: surrogate.load_state_dict(state))
+            message = refusal(partial(surrogate.load_state_dict, broken))
             assert surrogate.kind in message or "kind_tag" in message
 
     def test_contract__bad_input_is_refused_with_what_was_received(self) -> None:
@@ -147,4 +148,4 @@ class SurrogateContract:
             (z, y[:, None], "(24, 1)"),
             (z.long(), y, "int64"),
         ):
-            assert received in refusal(lambda z=features, y=labels: surrogate(z, y))
+            assert received in refusal(partial(surrogate, features, labels))

@@ -89,7 +89,8 @@ def gated_loop(surrogate: GatedAttentionCEM, z: Tensor, y: Tensor) -> tuple[Tens
             continue
         normed = surrogate.norm(raw)
         pooling = surrogate.pooling
-        logits = pooling.score(torch.tanh(pooling.value(normed)) * torch.sigmoid(pooling.gate(normed)))
+        value, gate = pooling.value_and_gate(normed).chunk(2, -1)
+        logits = pooling.score(torch.tanh(value) * torch.sigmoid(gate))
         a = torch.softmax(logits, dim=0)
         x = normed if surrogate.statistics_on == "normed" else raw
         mean = (a * x).sum(0)

@@ -1,0 +1,46 @@
+"""Surrogates by name: what configuration files call them."""
+
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from attention_cem.surrogates.base import ConditionalEntropySurrogate
+
+_REGISTRY: dict[str, Callable[..., ConditionalEntropySurrogate]] = {}
+
+
+def register_surrogate(name: str, factory: Callable[..., ConditionalEntropySurrogate]) -> None:
+    """Make ``factory`` available under ``name``; a name can be taken once."""
+    if name in _REGISTRY:
+        raise ValueError(f"a surrogate named {name!r} is registered already")
+    _REGISTRY[name] = factory
+
+
+def surrogate_names() -> list[str]:
+    """The registered names, sorted."""
+    return sorted(_REGISTRY)
+
+
+def build_surrogate(
+    name: str, *, feature_dim: int, num_classes: int, reg_strength: float, **arguments: Any
+) -> ConditionalEntropySurrogate:
+    """Build the surrogate called ``name``; what it does not take of the three common arguments is left out.
+
+    >>> from attention_cem.surrogates import build_surrogate
+    >>> build_surrogate("gated", feature_dim=8, num_classes=2, reg_strength=0.1, form="trace").form
+    'trace'
+    """
+    if name not in _REGISTRY:
+        near = difflib.get_close_matches(name, _REGISTRY, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"no surrogate is called {name!r}{hint} Known: {', '.join(surrogate_names())}")
+    factory = _REGISTRY[name]
+    accepted = inspect.signature(factory).parameters
+    unknown = sorted(set(arguments) - set(accepted))
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], accepted, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"surrogate {name!r} takes no argument {unknown[0]!r}{hint}")
+    common = {"feature_dim": feature_dim, "num_classes": num_classes, "reg_strength": reg_strength}
+    return factory(**{k: v for k, v in common.items() if k in accepted and k not in arguments}, **arguments)
