@@ -1,0 +1,56 @@
+"""``attention-cem``: finds the command, hands it its arguments, turns known errors into one line."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import attention_cem
+
+# Each module has `main(arguments) -> exit code`; it is imported only when its command is called.
+COMMANDS = {
+    "train": ("attention_cem.cli.train", "train a split model with defences and a surrogate"),
+    "data": ("attention_cem.cli.data", "list the data sets: which are found where, how to get the rest"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the return value is the exit code (2: the request was wrong, 1: it failed)."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        print(_overview())
+        return 0 if given else 2
+    if given[0] == "--version":
+        print(f"attention-cem {attention_cem.__version__}")
+        return 0
+    if given[0] not in COMMANDS:
+        near = difflib.get_close_matches(given[0], COMMANDS, n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else f"; there are: {', '.join(COMMANDS)}"
+        print(f"attention-cem: unknown command '{given[0]}'{hint}", file=sys.stderr)
+        return 2
+    module, _ = COMMANDS[given[0]]
+    code: int = import_module(module).main(given[1:])
+    return code
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: attention-cem COMMAND [options]",
+            "",
+            "Split inference that reveals the class and little else.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "attention-cem COMMAND --help describes a command; --version prints the version.",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""``--a.b value`` options made from the configuration's dataclasses."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from typing import Any, Literal, NoReturn, get_args, get_origin
+
+from attention_cem.training.config_checks import ConfigError
+from attention_cem.training.config_reading import is_free, setting_names, unknown_setting
+
+
+class SettingsParser(argparse.ArgumentParser):
+    """A parser whose complaints are `ConfigError`, so that every refusal is one line of one kind."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage and leaving."""
+        raise ConfigError(message)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add one option for every setting, grouped by section; values stay text until the configuration reads them."""
+    groups: dict[str, Any] = {}
+    for name, setting in setting_names().items():
+        section = name.split(".")[0]
+        if section not in groups:
+            groups[section] = parser.add_argument_group(section)
+        described, default = setting.metadata["help"].replace("%", "%%"), setting.metadata["default"]
+        if setting.metadata["type_is_table"]:
+            example = f"--{name}.KEY{'.PARAMETER' if name == 'defence' else ''}"
+            groups[section].add_argument(example, metavar="VALUE", default=argparse.SUPPRESS, help=described)
+            continue
+        shown = "none" if default is None else str(default).lower() if isinstance(default, bool) else default
+        groups[section].add_argument(
+            f"--{name}",
+            dest=name,
+            metavar=_metavar(setting.metadata["type"]),
+            default=argparse.SUPPRESS,
+            help=f"{described} [{shown}]",
+        )
+
+
+def parse_settings(
+    parser: argparse.ArgumentParser, arguments: Sequence[str]
+) -> tuple[argparse.Namespace, dict[str, str]]:
+    """Parse a command line into the parser's own options and the settings by dotted name.
+
+    Raises:
+        ConfigError: an unknown option, with the nearest match, or a value that is missing.
+    """
+    known, rest = parser.parse_known_args(list(arguments))
+    names = setting_names()
+    settings = {name: str(value) for name, value in vars(known).items() if name in names}
+    while rest:
+        option = rest.pop(0)
+        if not option.startswith("--"):
+            raise ConfigError(f"unexpected argument {option!r}; settings are written --section.name value")
+        name, equals, value = option[2:].partition("=")
+        if not is_free(name):
+            raise _unknown_option(parser, name)
+        if not equals:
+            if not rest or rest[0].startswith("--"):
+                raise ConfigError(f"--{name} needs a value")
+            value = rest.pop(0)
+        settings[name] = value
+    return known, settings
+
+
+def _unknown_option(parser: argparse.ArgumentParser, name: str) -> ConfigError:
+    if "." in name:
+        return unknown_setting(name)
+    own = [option for option in parser._option_string_actions if "." not in option]
+    near = difflib.get_close_matches(f"--{name}", own, n=1)
+    # People write --epochs for --train.epochs: look for it by its last part too.
+    inside = [setting for setting in setting_names() if setting.split(".")[-1] == name]
+    guess = near or [f"--{setting}" for setting in inside]
+    hint = f"; did you mean {guess[0]}?" if guess else "; see --help"
+    return ConfigError(f"unknown option --{name}{hint}")
+
+
+def _metavar(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return "{" + ",".join(map(str, get_args(kind))) + "}"
+    names = {int: "N", float: "X", str: "TEXT", bool: "BOOL"}
+    for part in (kind, *get_args(kind)):
+        if part in names:
+            return names[part] if get_origin(kind) is not list else f"[{names[part]},...]"
+    return "VALUE"

@@ -1,0 +1,208 @@
+"""From a configuration to the objects of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import nn
+
+from attention_cem.data import Augment, Batches, ImageData, ImageSet, load_data, split_validation
+from attention_cem.defences import DefenceStack, build_stack, model_context
+from attention_cem.splitting import Bottleneck, SplitModel, build_split_model, z_shape_of
+from attention_cem.surrogates import build_surrogate
+from attention_cem.surrogates.base import ConditionalEntropySurrogate
+from attention_cem.training.config import Config, DataConfig, ModelConfig
+from attention_cem.training.config_checks import ConfigError
+from attention_cem.training.distributed import World
+from attention_cem.training.randomness import seed_stream
+
+DEFAULT_SIGMA = 0.025
+
+
+def resolve_device(name: str, local_rank: int = 0) -> torch.device:
+    """The device a configuration names; ``auto`` is this rank's CUDA device if there is one, else the CPU.
+
+    >>> resolve_device("cpu")
+    device(type='cpu')
+    """
+    if name == "auto":
+        return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"run.device must be auto, cpu, cuda or cuda:N, got {name!r}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"run.device must be auto, cpu, cuda or cuda:N, got {name!r}")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"run.device is {name!r}, but no CUDA device is available")
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", local_rank)
+    return device
+
+
+@contextmanager
+def fast_arithmetic(device: torch.device) -> Iterator[None]:
+    """TF32 and the fastest convolutions on CUDA inside the block; the former settings afterwards."""
+    if device.type != "cuda":
+        yield
+        return
+    precision, benchmark = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.benchmark = benchmark
+
+
+def uses_bf16(config: Config, device: torch.device) -> bool:
+    """Whether client and server run in bf16 autocast: on CUDA unless fp32 is asked for."""
+    if config.train.precision == "bf16" and device.type != "cuda":
+        raise ConfigError(f"train.precision 'bf16' needs a CUDA device, the run is on {device}")
+    return device.type == "cuda" and config.train.precision != "fp32"
+
+
+@dataclass(frozen=True)
+class Images:
+    """The three disjoint sets as batches, and the facts of the data."""
+
+    train: Batches
+    validation: Batches
+    test: ImageSet
+    image_shape: tuple[int, int, int]
+    class_names: tuple[str, ...]
+    source: str
+
+
+def build_images(config: Config, device: torch.device, world: World, data: ImageData | None = None) -> Images:
+    """Load the data (unless given), carve the validation set out of the training images, make batches."""
+    settings = config.data
+    if data is None:
+        data = load_data(
+            settings.name,
+            settings.root,
+            limit=settings.limit,
+            test_limit=settings.test_limit,
+            seed=config.train.seed,
+            **settings.options,
+        )
+    train, validation = split_validation(data.train, settings.validation_fraction, config.train.seed)
+    if settings.on_device:
+        train = train.to(device)
+    shared = {"rank": world.rank, "world_size": world.size, "device": device}
+    channels_last = device.type == "cuda"
+    return Images(
+        train=Batches(
+            train,
+            config.train.batch_size,
+            seed=config.train.seed,
+            drop_last=True,
+            augment=_augment(settings),
+            classes_per_batch=settings.classes_per_batch,
+            channels_last=channels_last,
+            **shared,  # type: ignore[arg-type]
+        ),
+        validation=scoring_batches(validation, device, world),
+        test=data.test,
+        image_shape=data.image_shape,
+        class_names=data.class_names,
+        source=data.source,
+    )
+
+
+def scoring_batches(images: ImageSet, device: torch.device, world: World) -> Batches:
+    """All images once, in order, as they are."""
+    size = -(-min(1024, max(len(images), 1)) // world.size) * world.size
+    return Batches(
+        images.to(device),
+        size,
+        shuffle=False,
+        rank=world.rank,
+        world_size=world.size,
+        channels_last=device.type == "cuda",
+    )
+
+
+def _augment(settings: DataConfig) -> Augment | None:
+    if not (settings.crop_padding or settings.flip or settings.rotation_degrees):
+        return None
+    return Augment(settings.crop_padding, settings.flip, settings.rotation_degrees)
+
+
+@dataclass(frozen=True)
+class Networks:
+    """Everything that holds parameters or state."""
+
+    model: SplitModel
+    stack: DefenceStack
+    surrogate: ConditionalEntropySurrogate | None
+    z_shape: tuple[int, ...]
+
+
+def build_networks(
+    config: Config,
+    image_shape: tuple[int, int, int],
+    num_classes: int,
+    device: torch.device,
+    model: SplitModel | None = None,
+) -> Networks:
+    """Make (or take) the split model, then its defences and its surrogate; the seed decides all start values."""
+    cpu = torch.device("cpu")
+    if model is None:
+        seed_stream(cpu, "model", config.train.seed)
+        model = build_split_model(
+            config.model.name, num_classes, image_shape, config.model.cut, _bottleneck(config.model)
+        )
+    z_shape = z_shape_of(model.client, image_shape)
+    seed_stream(cpu, "defences", config.train.seed)
+    stack = build_stack(
+        [{"name": name, **parameters} for name, parameters in config.defence.items()],
+        model_context(model.client, z_shape, image_shape),
+    )
+    seed_stream(cpu, "surrogate", config.train.seed)
+    surrogate = _surrogate(config, stack, prod(z_shape), num_classes)
+    model.to(device).train()
+    if device.type == "cuda":
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    stack.to(device).train()
+    if surrogate is not None:
+        surrogate.to(device).train()
+    return Networks(model, stack, surrogate, z_shape)
+
+
+def _bottleneck(settings: ModelConfig) -> Bottleneck | None:
+    if settings.bottleneck_channels == 0:
+        return None
+    return Bottleneck(settings.bottleneck_channels, settings.bottleneck_activation)
+
+
+def _surrogate(
+    config: Config, stack: DefenceStack, feature_dim: int, num_classes: int
+) -> ConditionalEntropySurrogate | None:
+    settings = config.surrogate
+    if settings.name == "none":
+        return None
+    sigma = settings.reg_strength or stack.noise_std() or DEFAULT_SIGMA
+    try:
+        return build_surrogate(
+            settings.name,
+            feature_dim=feature_dim,
+            num_classes=num_classes,
+            reg_strength=sigma,
+            **settings.arguments,
+        )
+    except TypeError as error:
+        raise ConfigError(f"surrogate.arguments do not fit {settings.name}: {error}") from None
+
+
+def state_modules(networks: Networks, monitor: nn.Module) -> dict[str, nn.Module]:
+    """The modules whose state a checkpoint carries, by the name it has there."""
+    modules: dict[str, nn.Module] = {"model": networks.model, "defences": networks.stack, "monitor": monitor}
+    if networks.surrogate is not None:
+        modules["surrogate"] = networks.surrogate
+    return modules

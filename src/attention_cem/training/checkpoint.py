@@ -1,0 +1,120 @@
+"""Checkpoints: one safetensors file each, with its facts as JSON in the header. No pickle."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as decode
+from safetensors.torch import save as encode
+from torch import Tensor
+
+from attention_cem.training.files import write_atomically
+
+FORMAT = 1
+_STEP_NAME = re.compile(r"step-(\d{9})\.safetensors")
+_KEPT = 2
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that cannot be written or read; the message says which one is still good."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Named tensors and the plain facts that belong to them (position, best score, hash of the configuration)."""
+
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
+
+    def part(self, name: str) -> dict[str, Tensor]:
+        """The tensors under ``name.``, without that prefix."""
+        prefix = f"{name}."
+        return {key[len(prefix) :]: value for key, value in self.tensors.items() if key.startswith(prefix)}
+
+
+def join_parts(**parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Several named groups of tensors as one flat mapping; the inverse of `Checkpoint.part`."""
+    return {f"{name}.{key}": value for name, tensors in parts.items() for key, value in tensors.items()}
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint atomically; on failure the file that was there is untouched."""
+    # A copy on the CPU: safetensors refuses tensors that share memory, and tied weights do.
+    tensors = {
+        key: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for key, value in sorted(checkpoint.tensors.items())
+    }
+    facts = {**checkpoint.facts, "format": FORMAT, "content_sha256": _digest(tensors)}
+    content = encode(tensors, metadata={"attention_cem": json.dumps(facts)})
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
+        raise CheckpointError(
+            f"could not write the checkpoint {path}: {reason}. The checkpoints written before it are intact; "
+            "make room and resume"
+        ) from error
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read and verify a checkpoint; a damaged or foreign file raises `CheckpointError`."""
+    try:
+        content = path.read_bytes()
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        facts = json.loads(header["__metadata__"]["attention_cem"])
+        tensors = decode(content)
+        if facts["format"] != FORMAT:
+            raise CheckpointError(f"{path} has format {facts['format']!r}; this version reads format {FORMAT}")
+        if facts["content_sha256"] != _digest(tensors):
+            raise CheckpointError(f"{path} is damaged: its content does not match its checksum.{_advice(path)}")
+    except OSError as error:
+        raise CheckpointError(f"cannot read the checkpoint {path}: {error.strerror or error}") from error
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path} is damaged or was cut short ({type(error).__name__}).{_advice(path)}"
+        ) from error
+    return Checkpoint(tensors, facts)
+
+
+def step_checkpoints(folder: Path) -> list[Path]:
+    """The numbered checkpoints of a folder, oldest first."""
+    return sorted(path for path in folder.glob("step-*.safetensors") if _STEP_NAME.fullmatch(path.name))
+
+
+def step_path(folder: Path, step: int) -> Path:
+    """Where the checkpoint after ``step`` optimiser steps lies.
+
+    >>> step_path(Path("checkpoints"), 390).name
+    'step-000000390.safetensors'
+    """
+    return folder / f"step-{step:09d}.safetensors"
+
+
+def drop_old_checkpoints(folder: Path) -> None:
+    """Keep the newest two: should the last one be damaged on the disk, the one before it is there."""
+    for path in step_checkpoints(folder)[:-_KEPT]:
+        path.unlink(missing_ok=True)
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for key, value in sorted(tensors.items()):
+        digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _advice(path: Path) -> str:
+    others = [other for other in step_checkpoints(path.parent) if other.name != path.name]
+    if not others or not _STEP_NAME.fullmatch(path.name):
+        return ""
+    return f" {others[-1].name} beside it is older and was left alone: delete {path.name} and resume from there"

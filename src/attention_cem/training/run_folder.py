@@ -1,0 +1,120 @@
+"""The folder a run lives in: configuration, metrics, checkpoints, final figures."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attention_cem.training.config import Config
+from attention_cem.training.config_checks import ConfigError
+from attention_cem.training.config_reading import config_hash, config_to_dict, differences, load_config
+from attention_cem.training.files import remove_leftovers, write_atomically
+from attention_cem.training.toml_writing import to_toml
+
+_MAX_METRICS_BYTES = 1 << 30
+
+
+class RunFolder:
+    """Paths and small files of one run; large tensors are the business of `checkpoint`.
+
+    ::
+
+        config.toml  metrics.jsonl  run.json  curves.png  checkpoints/  tensorboard/
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.toml"
+        self.metrics_file = path / "metrics.jsonl"
+        self.result_file = path / "run.json"
+        self.curves_file = path / "curves.png"
+        self.checkpoints = path / "checkpoints"
+        self.best = self.checkpoints / "best.safetensors"
+        self.tensorboard = path / "tensorboard"
+
+    def exists(self) -> bool:
+        """Whether a run was started here."""
+        return self.config_file.is_file()
+
+    def prepare(self, config: Config) -> None:
+        """Start a run here, or check that the one that is here has the same configuration.
+
+        Raises:
+            ConfigError: a run is here and ``run.resume`` is false, or its configuration differs.
+        """
+        if not self.exists():
+            if self.path.is_dir() and any(self.path.iterdir()) and not self.checkpoints.is_dir():
+                raise ConfigError(f"the folder {self.path} holds other files; choose an empty or new run.folder")
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.config_file, (to_toml(config_to_dict(config)) + "\n").encode())
+            return
+        if not config.run.resume:
+            raise ConfigError(
+                f"the folder {self.path} already holds a run; continue it with --run.resume true "
+                "or choose another run.folder"
+            )
+        changed = differences(self.config(), config)
+        if changed:
+            raise ConfigError(
+                f"the configuration differs from the one in {self.config_file}: {'; '.join(changed)}. "
+                "Resume with the same settings, or start a new run in another run.folder"
+            )
+        self.checkpoints.mkdir(exist_ok=True)
+        remove_leftovers(self.checkpoints)
+        remove_leftovers(self.path)
+
+    def config(self) -> Config:
+        """The configuration the run was started with."""
+        return load_config(self.config_file)
+
+    def append_metrics(self, row: Mapping[str, Any]) -> None:
+        """Add one epoch's object to ``metrics.jsonl``."""
+        with self.metrics_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All epochs' objects; a last line that a killed process left unfinished is not counted."""
+        if not self.metrics_file.is_file():
+            return []
+        if self.metrics_file.stat().st_size > _MAX_METRICS_BYTES:
+            raise ValueError(f"{self.metrics_file} is larger than {_MAX_METRICS_BYTES} bytes")
+        lines = self.metrics_file.read_text(encoding="utf-8").split("\n")
+        whole = lines[:-1]  # what follows the last line break is unfinished
+        try:
+            return [json.loads(line) for line in whole if line]
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{self.metrics_file} has a line that is not JSON: {error}") from None
+
+    def keep_metrics(self, epochs: int) -> list[dict[str, Any]]:
+        """Drop the objects of epochs after ``epochs``: they will be trained again."""
+        rows = [row for row in self.metrics() if row["epoch"] <= epochs]
+        write_atomically(self.metrics_file, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        return rows
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Write ``run.json``."""
+        write_atomically(self.result_file, (json.dumps(result, indent=2) + "\n").encode())
+
+    def result(self) -> dict[str, Any] | None:
+        """What ``run.json`` holds; None while the run is not finished."""
+        if not self.result_file.is_file():
+            return None
+        loaded: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))
+        return loaded
+
+
+def folder_for(config: Config) -> RunFolder:
+    """The folder the configuration names, or one named after what is trained.
+
+    >>> folder_for(Config()).path.as_posix().startswith("runs/synthetic-vgg11_bn-none-")
+    True
+    """
+    if config.run.folder is not None:
+        return RunFolder(Path(config.run.folder).expanduser())
+    name = f"{config.data.name}-{config.model.name}-{config.surrogate.name}-{config_hash(config)[:8]}"
+    return RunFolder(Path("runs") / name)

@@ -1,0 +1,144 @@
+"""What is kept of every epoch: its object in metrics.jsonl, its TensorBoard point, warnings about its health."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from attention_cem.training.activation import SurrogateMode
+from attention_cem.training.config import Config
+from attention_cem.training.evaluation import Score
+from attention_cem.training.loggers import TensorBoardLog
+from attention_cem.training.observer import Observer
+from attention_cem.training.progress import Position, StepValues
+from attention_cem.training.run_folder import RunFolder
+
+SHUTOFF_WARNING = 0.5
+
+
+class EpochTimes:
+    """Clock of an epoch's steps; checkpoints in between do not count."""
+
+    def __init__(self, batch_size: int) -> None:
+        self.steps = 0
+        self._batch_size = batch_size
+        self._start = time.perf_counter()
+        self._paused = 0.0
+        self.seconds = 0.0
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Leave out what happens in the block."""
+        before = time.perf_counter()
+        yield
+        self._paused += time.perf_counter() - before
+
+    def stop(self) -> None:
+        """The last step is done."""
+        self.seconds = time.perf_counter() - self._start - self._paused
+
+    @property
+    def images_per_s(self) -> float:
+        """Training images per second, over all processes."""
+        return self.steps * self._batch_size / max(self.seconds, 1e-9)
+
+
+def epoch_row(
+    epoch: int,
+    means: Mapping[str, float],
+    validation: Score,
+    values: StepValues | None,
+    mode: SurrogateMode,
+    times: EpochTimes,
+    nonfinite_steps: int,
+) -> dict[str, Any]:
+    """One epoch's object of ``metrics.jsonl``.
+
+    ``loss`` and ``accuracy`` are those of validation; ``train_loss``, ``rob_loss``, ``intra_mse`` and the
+    diagnostics are means over the epoch's steps; null stands for what was not measured.
+    """
+    observed = mode is not SurrogateMode.OFF
+    return {
+        "epoch": epoch,
+        "loss": validation.loss,
+        "accuracy": validation.accuracy,
+        "balanced_accuracy": validation.balanced_accuracy,
+        "train_loss": means.get("train_loss"),
+        "train_accuracy": means.get("train_accuracy"),
+        "rob_loss": means.get("rob_loss"),
+        "intra_mse": means.get("intra_mse"),
+        "lambd": values.lambd if values else 0.0,
+        "lr": values.lr if values else None,
+        "estimator_lr": values.estimator_lr if values else None,
+        "active_classes": means.get("surrogate.active_classes"),
+        "shutoff_share": means.get("surrogate.shut_off", 0.0) if observed else None,
+        "surrogate_mode": mode.value,
+        "nonfinite_steps": nonfinite_steps,
+        "images_per_s": times.images_per_s,
+        "seconds": times.seconds,
+        **{name: value for name, value in means.items() if "." in name and name != "surrogate.active_classes"},
+    }
+
+
+class RunLog:
+    """Keeps the epochs of a run; only the main process writes.
+
+    Args:
+        config: of the run.
+        folder: its folder; metrics of epochs that will be trained again are dropped.
+        observer: who watches.
+        is_main: whether this process writes.
+        position: where the run starts or continues.
+    """
+
+    def __init__(
+        self, config: Config, folder: RunFolder, observer: Observer, is_main: bool, position: Position
+    ) -> None:
+        self._folder, self._observer, self._is_main = folder, observer, is_main
+        self._warned = False
+        self._nonfinite = 0
+        self._tensorboard: TensorBoardLog | None = None
+        if is_main:
+            rows = folder.keep_metrics(position.epoch)
+            self._nonfinite = rows[-1]["nonfinite_steps"] if rows else 0
+            if config.run.tensorboard:
+                self._tensorboard = TensorBoardLog(folder.tensorboard, position.epoch + 1)
+
+    def epoch(
+        self, row: Mapping[str, Any], mode: SurrogateMode, vectors: Mapping[str, Tensor], surrogate: nn.Module | None
+    ) -> None:
+        """Keep one epoch."""
+        if not self._is_main:
+            return
+        self._folder.append_metrics(row)
+        if self._tensorboard is not None:
+            self._tensorboard.scalars(row)
+            self._tensorboard.histograms(vectors, row["epoch"])
+            if surrogate is not None:
+                self._tensorboard.gates(surrogate, row["epoch"])
+        self._observer.epoch_done(row)
+        self._warn(row, mode)
+
+    def close(self) -> None:
+        """Close the event files."""
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+
+    def _warn(self, row: Mapping[str, Any], mode: SurrogateMode) -> None:
+        if row["nonfinite_steps"] > self._nonfinite:
+            self._observer.message(
+                f"epoch {row['epoch']}: the surrogate was not finite on {row['nonfinite_steps'] - self._nonfinite} "
+                "step(s); they trained without it"
+            )
+            self._nonfinite = row["nonfinite_steps"]
+        shut = row["shutoff_share"] or 0.0
+        if mode is SurrogateMode.ACTIVE and shut > SHUTOFF_WARNING and not self._warned:
+            self._warned = True
+            self._observer.message(
+                f"[CEM-GATE] epoch {row['epoch']}: the surrogate shut itself off on {shut:.0%} of the steps after "
+                "its warm-up, so it protects nothing there; see shutoff_share in metrics.jsonl"
+            )

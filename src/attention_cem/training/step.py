@@ -1,0 +1,176 @@
+"""One training step: task loss, defence penalties, surrogate merged at the cut, optimiser. No wait for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from attention_cem.defences import DefenceStack
+from attention_cem.splitting import SplitModel
+from attention_cem.surrogates.base import ConditionalEntropySurrogate, SurrogateOutput
+from attention_cem.training.activation import SurrogateMode
+from attention_cem.training.cut_gradient import backward_at_cut, detach_at_cut
+from attention_cem.training.distributed import World
+from attention_cem.training.meter import Meter
+from attention_cem.training.nonfinite import NonFiniteMonitor
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """What stays the same over all steps.
+
+    Args:
+        label_smoothing: of the cross-entropy.
+        clip_norm: largest norm of the gradient of client and server; None for no limit.
+        attention_loss_scale: factor on rob_loss before anything else.
+        plain_sum: give the estimator λ times its gradient.
+        bf16: run client and server in bf16 autocast.
+    """
+
+    label_smoothing: float = 0.0
+    clip_norm: float | None = None
+    attention_loss_scale: float = 1.0
+    plain_sum: bool = False
+    bf16: bool = False
+
+
+class TrainingStep:
+    r"""Trains client, server, defences and estimator on one batch.
+
+    .. math:: L = \mathrm{CE}(\text{server}(\text{defences}(z)), y) + \sum_i \text{penalty}_i(x, z, y),
+        \qquad z = \text{client}(x),
+
+    with the surrogate's gradient λ·∂rob_loss/∂z added at the cut. Penalties are taken on the leaf the server's
+    gradient arrives at, so that one backward pass of the client carries everything. The surrogate sees the clean
+    feature of the global batch in full precision.
+
+    All inputs and all state are tensors on one device and nothing is read back, so that the call can be recorded
+    as a CUDA graph. ``lambd`` is a tensor for that reason: fill it, do not replace it.
+
+    Args:
+        model: the two halves.
+        stack: the defences.
+        surrogate: None for none.
+        optimiser: over the parameters of all of them.
+        settings: see `StepSettings`.
+        world: the processes that share the batch.
+        client: what to call instead of ``model.client``, e.g. its compiled form. server: likewise.
+    """
+
+    def __init__(
+        self,
+        model: SplitModel,
+        stack: DefenceStack,
+        surrogate: ConditionalEntropySurrogate | None,
+        optimiser: Optimizer,
+        settings: StepSettings,
+        *,
+        world: World | None = None,
+        monitor: NonFiniteMonitor | None = None,
+        client: Callable[[Tensor], Tensor] | None = None,
+        server: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.model, self.stack, self.surrogate, self.optimiser = model, stack, surrogate, optimiser
+        self.settings = settings
+        self.world = world or World()
+        self.client, self.server = client or model.client, server or model.server
+        self.device = next(model.parameters()).device
+        self.task_parameters = [p for p in (*model.parameters(), *stack.trainable_parameters()) if p.requires_grad]
+        self.lambd = torch.zeros((), device=self.device)
+        self.meter = Meter(self.device)
+        self.monitor = (monitor or NonFiniteMonitor(limit=1)).to(self.device)
+        self.last_vectors: dict[str, Tensor] = {}
+
+    def __call__(self, images: Tensor, labels: Tensor, mode: SurrogateMode) -> None:
+        """Train on float images ``(N, C, H, W)`` and int64 labels ``(N,)``."""
+        values = self.gradients(images, labels, mode)
+        if self.settings.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.task_parameters, self.settings.clip_norm)
+        self.optimiser.step()
+        self.stack.after_step(self.model.client, self.optimiser)
+        self.meter.add(values)
+
+    def gradients(self, images: Tensor, labels: Tensor, mode: SurrogateMode) -> dict[str, Tensor]:
+        """Leave all gradients of the global batch in ``.grad``; return the step's scalars."""
+        self.optimiser.zero_grad(set_to_none=True)
+        with self._autocast():
+            z = self.client(images)
+        z = z if z.dtype == torch.float64 else z.float()
+        feature = detach_at_cut(z)
+        adversaries = self.stack.train_adversaries(images, feature)
+        with self._autocast():
+            logits = self.server(self.stack(feature))
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        cross_entropy = F.cross_entropy(logits, labels, label_smoothing=self.settings.label_smoothing)
+        penalties = self.stack.penalties(images, feature, labels)
+        task_loss = sum(penalties.values(), start=cross_entropy)
+
+        left_out = torch.zeros((), dtype=torch.bool, device=z.device)
+        if mode is SurrogateMode.ACTIVE and self.surrogate is not None:
+            output = self._estimate(self.surrogate, feature, labels)
+            left_out = backward_at_cut(
+                z,
+                feature,
+                task_loss,
+                self.settings.attention_loss_scale * output.rob_loss,
+                lambd=self.lambd.to(z.dtype),
+                estimator=self.surrogate,
+                plain_sum=self.settings.plain_sum,
+            )
+        else:
+            with torch.no_grad():
+                output = self._observe(feature, labels, mode, logits.shape[1])
+            task_loss.backward()
+            z.backward(feature.grad)
+        self._share_gradients()
+        self.monitor.count(left_out, task_loss.detach())
+        self.last_vectors = {name: each for name, each in output.diagnostics.items() if each.dim()}
+        return {
+            "train_loss": cross_entropy,
+            "train_accuracy": (logits.argmax(1) == labels).to(torch.float32).mean(),
+            **({} if mode is SurrogateMode.OFF else {"rob_loss": output.rob_loss}),
+            "intra_mse": output.intra_mse,
+            **{f"surrogate.{name}": each for name, each in output.diagnostics.items() if not each.dim()},
+            **{f"penalty.{name}": each for name, each in penalties.items()},
+            **{f"adversary.{name}": each for name, each in adversaries.items()},
+        }
+
+    def _estimate(self, surrogate: ConditionalEntropySurrogate, feature: Tensor, labels: Tensor) -> SurrogateOutput:
+        joined = self.world.gather_with_gradient(self.stack.emission(feature))
+        output: SurrogateOutput = surrogate(joined, self.world.gather(labels))
+        return output
+
+    def _observe(self, feature: Tensor, labels: Tensor, mode: SurrogateMode, num_classes: int) -> SurrogateOutput:
+        if mode is SurrogateMode.OBSERVE and self.surrogate is not None:
+            return self._estimate(self.surrogate, feature, labels)
+        flat = self.world.gather(self.stack.emission(feature)).flatten(1)
+        return SurrogateOutput(flat.new_zeros(()), within_class_mse(flat, self.world.gather(labels), num_classes), {})
+
+    def _share_gradients(self) -> None:
+        if self.world.size == 1:
+            return
+        parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        # Batch-norm statistics travel along: every rank then holds the same model at every moment.
+        statistics = [buffer for buffer in self.model.buffers() if buffer.is_floating_point()]
+        self.world.average_([*(p.grad for p in parameters if p.grad is not None), *statistics])
+
+    def _autocast(self) -> AbstractContextManager[None]:
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.settings.bf16)
+
+
+def within_class_mse(z: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """Mean squared distance, per dimension, of features ``(N, D)`` from the mean of their class.
+
+    >>> within_class_mse(torch.tensor([[0.0], [2.0], [7.0]]), torch.tensor([0, 0, 1]), num_classes=2)
+    tensor(0.6667)
+    """
+    count = torch.zeros(num_classes, device=z.device, dtype=z.dtype).index_add(0, labels, torch.ones_like(z[:, 0]))
+    total = torch.zeros(num_classes, z.shape[1], device=z.device, dtype=z.dtype).index_add(0, labels, z)
+    mean = total / count.clamp_min(1).unsqueeze(1)
+    return (z - mean[labels]).square().mean()

@@ -1,0 +1,249 @@
+"""The training loop of a run: epochs, schedules, validation, checkpoints."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from attention_cem.data import ImageData
+from attention_cem.splitting import SplitModel
+from attention_cem.training.activation import SurrogateMode
+from attention_cem.training.building import (
+    build_images,
+    build_networks,
+    scoring_batches,
+    state_modules,
+    uses_bf16,
+)
+from attention_cem.training.checkpoint import (
+    CheckpointError,
+    drop_old_checkpoints,
+    read_checkpoint,
+    step_checkpoints,
+    step_path,
+    write_checkpoint,
+)
+from attention_cem.training.config import Config
+from attention_cem.training.config_reading import config_hash
+from attention_cem.training.distributed import World
+from attention_cem.training.evaluation import Score, collect_features, score
+from attention_cem.training.graphed_step import GraphedStep
+from attention_cem.training.interruption import StopRequest, TrainingInterrupted
+from attention_cem.training.nonfinite import NonFiniteMonitor
+from attention_cem.training.observer import Observer, RunStart
+from attention_cem.training.optimisers import ESTIMATOR, TASK, build_optimiser, set_lr
+from attention_cem.training.progress import (
+    Best,
+    Position,
+    StepValues,
+    mode_at,
+    position_facts,
+    position_from_facts,
+    step_values,
+)
+from attention_cem.training.randomness import seed_stream
+from attention_cem.training.run_folder import RunFolder
+from attention_cem.training.run_log import EpochTimes, RunLog, epoch_row
+from attention_cem.training.run_state import collect_state, restore_state
+from attention_cem.training.step import StepSettings, TrainingStep
+
+
+class Trainer:
+    """Trains one run in its folder, from the start or from its newest checkpoint.
+
+    Args:
+        config: checked configuration.
+        folder: prepared run folder.
+        device: where to train.
+        world: the processes that train together.
+        data: images to use instead of loading ``config.data``.
+        model: halves to train instead of building ``config.model``.
+        observer: who watches.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        device: torch.device,
+        world: World,
+        *,
+        data: ImageData | None = None,
+        model: SplitModel | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.config, self.folder, self.device, self.world = config, folder, device, world
+        self.observer = observer or Observer()
+        self.bf16 = uses_bf16(config, device)
+        self.given_model = model is not None
+        self.images = build_images(config, device, world, data)
+        self.num_classes = len(self.images.class_names)
+        self.networks = build_networks(config, self.images.image_shape, self.num_classes, device, model)
+        self.model, self.stack, self.surrogate = self.networks.model, self.networks.stack, self.networks.surrogate
+        self.monitor = NonFiniteMonitor(config.train.nonfinite_limit)
+        estimator = [] if self.surrogate is None else list(self.surrogate.parameters())
+        task = [*self.model.parameters(), *self.stack.trainable_parameters()]
+        self.optimiser = build_optimiser(task, estimator, config.train, config.surrogate)
+        compiled = (
+            (torch.compile(self.model.client), torch.compile(self.model.server)) if config.train.compile else ()
+        )
+        self.step = TrainingStep(
+            self.model,
+            self.stack,
+            self.surrogate,
+            self.optimiser,
+            StepSettings(
+                label_smoothing=config.train.label_smoothing,
+                clip_norm=config.train.clip_norm,
+                attention_loss_scale=config.surrogate.attention_loss_scale,
+                plain_sum=config.surrogate.plain_sum,
+                bf16=self.bf16,
+            ),
+            world=world,
+            monitor=self.monitor,
+            client=torch.compile(self.model.client) if compiled else None,
+            server=torch.compile(self.model.server) if compiled else None,
+        )
+        self.run_step = GraphedStep(self.step) if config.train.cuda_graph else self.step
+        self.modules = state_modules(self.networks, self.monitor)
+        self.position, self.best, self.seconds = Position(), Best(), 0.0
+        self._set: StepValues | None = None
+
+    def resume(self) -> None:
+        """Continue from the newest checkpoint of the folder, if there is one."""
+        paths = step_checkpoints(self.folder.checkpoints)
+        if not paths:
+            return
+        checkpoint = read_checkpoint(paths[-1])
+        if checkpoint.facts.get("config_hash") != config_hash(self.config):
+            raise CheckpointError(
+                f"{paths[-1]} was written by a run with another configuration; use a new run.folder"
+            )
+        restore_state(checkpoint, self.modules, self.optimiser, self.step.meter)
+        self.position, self.best, self.seconds = position_from_facts(checkpoint.facts)
+
+    def run(self, stop: StopRequest) -> None:
+        """Train to the last epoch; raises `TrainingInterrupted` after a stop request, with a checkpoint left."""
+        log = RunLog(self.config, self.folder, self.observer, self.world.is_main, self.position)
+        if self.world.is_main:
+            self.observer.started(self._facts_at_start())
+        self.world.share_from_main([*self.model.state_dict().values()])
+        started = time.monotonic() - self.seconds
+        self._last_write = time.monotonic()
+        try:
+            while self.position.epoch < self.config.train.epochs:
+                self._train_epoch(log, started, stop)
+        finally:
+            log.close()
+
+    def test(self) -> Score:
+        """Score the test images once, with the weights that were best on validation."""
+        best = read_checkpoint(self.folder.best)
+        kept = {name: self.modules[name] for name in ("model", "defences")}
+        restore_state(best, kept, None, None)
+        return self._score(scoring_batches(self.images.test, self.device, self.world), "test", 0)
+
+    def _train_epoch(self, log: RunLog, started: float, stop: StopRequest) -> None:
+        epoch = self.position.epoch
+        needs_fit = self.surrogate is not None and self.surrogate.needs_fit
+        mode = mode_at(self.config, epoch, needs_fit=needs_fit)
+        if self.position.batch == 0:
+            self._begin_epoch(epoch, fit=needs_fit and mode is not SurrogateMode.OFF)
+        times = EpochTimes(self.config.train.batch_size)
+        for images, labels in self.images.train(epoch, self.position.batch):
+            self._apply_schedule(mode)
+            seed_stream(self.device, "step", self.config.train.seed, epoch, self.position.batch, self.world.rank)
+            self.run_step(images, labels, mode)
+            self.position = self.position.after_step()
+            times.steps += 1
+            if self.world.is_main:
+                self.observer.step(epoch + 1, self.position.batch)
+            with times.pause():
+                self._look_around(stop, started)
+        means = self.step.meter.means()
+        times.stop()
+        left_out = self.monitor.check(f"epoch {epoch + 1}")
+        validation = self._score(self.images.validation, "validation", epoch)
+        row = epoch_row(epoch + 1, means, validation, self._set, mode, times, left_out)
+        log.epoch(row, mode, self.step.last_vectors, self.surrogate)
+        self._finish_epoch(epoch, validation, started)
+
+    def _begin_epoch(self, epoch: int, *, fit: bool) -> None:
+        self.step.meter.reset()
+        self.stack.begin_epoch(epoch, self.model.client, self.optimiser)
+        if fit and self.surrogate is not None:
+            seed_stream(self.device, "fit", self.config.train.seed, epoch)
+            features, labels = collect_features(
+                self.model, self.stack, self.images.train, epoch, world=self.world, bf16=self.bf16
+            )
+            self.surrogate.fit(features, labels)
+        if self.surrogate is not None:
+            # Sums on CUDA may differ in the last digit from rank to rank; start every epoch from one state.
+            self.world.share_from_main([*self.surrogate.state_dict().values()])
+
+    def _apply_schedule(self, mode: SurrogateMode) -> None:
+        values = step_values(self.config, self.position, len(self.images.train), mode)
+        if values != self._set:
+            set_lr(self.optimiser, TASK, values.lr)
+            set_lr(self.optimiser, ESTIMATOR, values.estimator_lr)
+            self.step.lambd.fill_(values.lambd)
+            self._set = values
+
+    def _look_around(self, stop: StopRequest, started: float) -> None:
+        """Between two steps: stop requests, trouble, the clock."""
+        regular = self.position.batch % self.config.train.check_steps == 0
+        if regular:
+            self.monitor.check(f"epoch {self.position.epoch + 1}, step {self.position.batch}")
+        # Ranks must agree before one of them leaves; a single process may look at every step.
+        asked = stop.asked if self.world.size == 1 else regular and self.world.any(stop.asked, self.device)
+        due = time.monotonic() - self._last_write >= self.config.run.checkpoint_seconds
+        if asked or due:
+            self.monitor.check(f"epoch {self.position.epoch + 1}")
+            self._write_checkpoint(started)
+        if asked:
+            raise TrainingInterrupted(str(self.folder.path))
+
+    def _finish_epoch(self, epoch: int, validation: Score, started: float) -> None:
+        self.position = self.position.next_epoch()
+        if validation.accuracy > self.best.accuracy:
+            self.best = Best(validation.accuracy, epoch + 1)
+            if self.world.is_main:
+                write_checkpoint(self.folder.best, self._checkpoint(started))
+        last = self.position.epoch == self.config.train.epochs
+        if last or self.position.epoch % self.config.run.checkpoint_epochs == 0:
+            self._write_checkpoint(started)
+
+    def _write_checkpoint(self, started: float) -> None:
+        if self.world.is_main:
+            write_checkpoint(step_path(self.folder.checkpoints, self.position.steps), self._checkpoint(started))
+            drop_old_checkpoints(self.folder.checkpoints)
+        self._last_write = time.monotonic()
+
+    def _checkpoint(self, started: float) -> Any:
+        self.seconds = time.monotonic() - started
+        facts = position_facts(self.position, self.best, self.seconds) | {
+            "config_hash": config_hash(self.config),
+            "image_shape": list(self.images.image_shape),
+            "class_names": list(self.images.class_names),
+            "given_model": self.given_model,
+        }
+        return collect_state(self.modules, self.optimiser, self.step.meter, facts)
+
+    def _score(self, batches: Any, purpose: str, epoch: int) -> Score:
+        seed_stream(self.device, purpose, self.config.train.seed, epoch, self.world.rank)
+        return score(self.model, self.stack, batches, num_classes=self.num_classes, world=self.world, bf16=self.bf16)
+
+    def _facts_at_start(self) -> RunStart:
+        return RunStart(
+            folder=str(self.folder.path),
+            epochs=self.config.train.epochs,
+            steps_per_epoch=len(self.images.train),
+            batch_size=self.config.train.batch_size,
+            first_epoch=self.position.epoch + 1,
+            first_step=self.position.batch,
+            device=str(self.device),
+            train_images=len(self.images.train.image_set),
+            validation_images=len(self.images.validation.image_set),
+        )
