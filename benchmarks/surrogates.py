@@ -110,9 +110,7 @@ def run_cpu(rounds: int) -> int:
         for name, targets in CPU_TARGETS.items()
         for (size, classes), target in targets.items()
     ]
-    print(
-        f"Forward + backward, D = {WIDTH}, S = {SLOTS}, fp32, medians of {rounds} interleaved rounds; {machine()}\n"
-    )
+    print(f"Forward + backward, D = {WIDTH}, S = {SLOTS}, fp32, medians of {rounds} interleaved rounds; {machine()}\n")
     print(table(rows))
     memory = peak_memory_mib(1024, 2048)
     print(f"\nPeak memory of the slot surrogate, B = 1024, D = 2048: {memory:.0f} MiB (limit 1430 MiB = 1.5 GB)")

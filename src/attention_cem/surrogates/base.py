@@ -61,22 +61,28 @@ class ConditionalEntropySurrogate(nn.Module):
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         self.register_buffer("nonfinite_calls", torch.zeros((), dtype=torch.int64))
 
-    def estimate(self, z: Tensor, y: Tensor) -> SurrogateOutput:
-        """Compute the loss from checked features (N, D) and labels (N,)."""
+    def estimate(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
+        """Compute the loss from checked features (N, D) and labels (N,).
+
+        ``only`` (N,) bool is false for all samples of the classes that shall not take part.
+        """
         raise NotImplementedError
 
     def fit(self, z: Tensor, y: Tensor) -> None:
         """Take in the features (N, D) of the whole training set; only where ``needs_fit`` is true."""
         raise NotImplementedError(f"{type(self).__name__} needs no fit")
 
-    def forward(self, z: Tensor, y: Tensor) -> SurrogateOutput:
+    def maintain(self) -> None:
+        """Rare work between batches; needed only where :meth:`forward` is compiled or replayed as a CUDA graph."""
+
+    def forward(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
         """Map features (N, D) or (N, C, H, W), any float dtype, and integer labels (N,) to a loss."""
         flat, labels = check_features(z, y, self.feature_dim)
         if self.training:
             with torch.no_grad():
                 self.calls.add_(1)
         with torch.autocast(device_type=z.device.type, enabled=False):
-            output = self.estimate(flat.to(self.dtype), labels)
+            output = self.estimate(flat.to(self.dtype), labels, only)
         if self.training:
             with torch.no_grad():
                 self.nonfinite_calls.add_((~torch.isfinite(output.rob_loss)).to(torch.int64))
@@ -113,8 +119,7 @@ def check_features(z: Tensor, y: Tensor, feature_dim: int) -> tuple[Tensor, Tens
         raise ValueError(f"labels must be an integer tensor (int64), got {received}")
     if y.dim() != 1 or y.shape[0] != z.shape[0]:
         raise ValueError(
-            f"labels must be (N,) with one entry per feature: got labels {tuple(y.shape)} "
-            f"for features {tuple(z.shape)}"
+            f"labels must be (N,) with one entry per feature: got labels {tuple(y.shape)} for features {tuple(z.shape)}"
         )
     if y.device != z.device:
         raise ValueError(f"features are on {z.device} but labels are on {y.device}; move them together")

@@ -13,6 +13,7 @@ from attention_cem.surrogates.base import (
     require_positive,
     require_positive_int,
 )
+from attention_cem.surrogates.objectives import OBJECTIVES, assigned_nats, warn_if_penalty
 from attention_cem.surrogates.segments import (
     ClassSegments,
     class_softmax,
@@ -72,6 +73,12 @@ class GatedAttentionCEM(ConditionalEntropySurrogate):
         eps: γ or ε above.
         hidden: hidden width of the pooling.
         layer_norm: normalise features before pooling (affine, learnable).
+        objective: what the pooling is trained for. ``"penalty"`` is the documents' (for study: it deceives itself).
+            With ``"adversary"`` it seeks the weights under which the class spreads most, with ``"likelihood"`` those
+            that explain it best, with ``"frozen"`` nothing; the loss is then the nats of raw z above the noise
+            (:func:`~attention_cem.surrogates.objectives.assigned_nats`), with weights mixed with uniform ones.
+        mix_uniform: share of the uniform weights in that mix, so that no sample can carry everything.
+        variance_floor: the noise variance those nats are measured above; default σ².
 
     >>> surrogate = GatedAttentionCEM(feature_dim=16)
     >>> out = surrogate(torch.randn(8, 16), torch.tensor([0, 0, 0, 1, 1, 1, 1, 2]))
@@ -93,6 +100,9 @@ class GatedAttentionCEM(ConditionalEntropySurrogate):
         eps: float = 1e-6,
         hidden: int | None = None,
         layer_norm: bool = True,
+        objective: str = "penalty",
+        mix_uniform: float = 0.5,
+        variance_floor: float | None = None,
     ) -> None:
         super().__init__(feature_dim)
         self.form = require_choice("form", form, ("per_dim", "trace"))
@@ -103,17 +113,31 @@ class GatedAttentionCEM(ConditionalEntropySurrogate):
             sigma = require_positive("reg_strength", reg_strength)
             threshold = require_positive("var_threshold", var_threshold) * sigma**2
         self.log_threshold = math.log(require_positive("threshold", threshold) + self.eps)
+        self.objective = require_choice("objective", objective, OBJECTIVES)
+        warn_if_penalty(type(self).__name__, objective)
+        if not 0 <= mix_uniform <= 1:
+            raise ValueError(f"mix_uniform must lie in [0, 1], got {mix_uniform!r}")
+        self.mix_uniform = mix_uniform
+        floor = reg_strength**2 if variance_floor is None else variance_floor
+        self.noise_variance = require_positive("variance_floor", floor)
         self.norm = nn.LayerNorm(feature_dim) if layer_norm else nn.Identity()
         self.pooling = GatedAttentionPooling(feature_dim, hidden)
 
-    def estimate(self, z: Tensor, y: Tensor) -> SurrogateOutput:
+    def estimate(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
         """The loss of features (N, D) with labels (N,)."""
-        segments = segment_classes(y, min_count=2)
-        normed = self.norm(z)
-        weight = self.pooling(normed, segments)
-        features = normed if self.statistics_on == "normed" else z
-        excess = self.excess(pooled_variance(weight, features, segments, self.form))
-        class_loss = excess.clamp_min(0).mean(-1)  # (R,)
+        segments = segment_classes(y, 2, only)
+        if self.objective == "penalty":
+            normed = self.norm(z)
+            weight = self.pooling(normed, segments)
+            features = normed if self.statistics_on == "normed" else z
+            excess = self.excess(pooled_variance(weight, features, segments, self.form))
+            class_loss = excess.clamp_min(0).mean(-1)  # (R,)
+        else:
+            size = segments.size.clamp_min(1).to(z.dtype).index_select(0, segments.row)
+            weight = self.pooling(self.norm(z.detach()), segments)
+            weight = (1 - self.mix_uniform) * weight + self.mix_uniform / size
+            class_loss = assigned_nats(z, weight.unsqueeze(1), segments, self.noise_variance, self.objective)
+            excess = class_loss.detach().unsqueeze(1)
         intra_mse, visible = within_class_spread(z, segments)
         share = segments.size.to(z.dtype) / max(z.shape[0], 1) * segments.active
         loss = (share * class_loss.masked_fill(~segments.active, 0)).sum() + visible
@@ -152,7 +176,7 @@ def pooled_variance(weight: Tensor, features: Tensor, segments: ClassSegments, f
 
 
 class VarianceAround(torch.autograd.Function):
-    """Weighted variance per class and dimension around given means: four passes over (N, D) where autograd needs eight."""
+    """Weighted variance per class and dimension around given means, in half the passes that autograd would need."""
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, mean: Tensor, row: Tensor) -> Tensor:

@@ -136,11 +136,11 @@ class KMeansCEM(ConditionalEntropySurrogate):
         self.fits.add_(1)
         self._fitted = True
 
-    def estimate(self, z: Tensor, y: Tensor) -> SurrogateOutput:
+    def estimate(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
         """The loss of features (N, D) with labels (N,)."""
         if not self._fitted:
             raise ValueError("KMeansCEM has no clusters yet: call fit(features, labels) once before the first batch")
-        segments = segment_classes(y)
+        segments = segment_classes(y, 1, only)
         row, rows = segments.row, segments.num_rows
         place = torch.searchsorted(self.class_label, segments.label).clamp_max(self.num_classes - 1)  # (R,)
         fitted = segments.active & (self.class_label[place] == segments.label)

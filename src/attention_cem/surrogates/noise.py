@@ -27,6 +27,14 @@ def splitmix64(bits: Tensor) -> Tensor:
     return bits ^ _shift(bits, 31)
 
 
+def counter_uniform(seed: Tensor, step: Tensor, size: int) -> Tensor:
+    """``size`` uniform numbers in (0, 1), float64, that depend on ``seed`` and ``step`` (int64 scalars) alone."""
+    stream = splitmix64(seed + splitmix64(step + 1) * _GOLDEN)
+    index = torch.arange(size, device=seed.device)
+    bits = splitmix64(stream + (index + 1) * _GOLDEN)
+    return (_shift(bits, 11).to(torch.float64) + 0.5) * 2.0**-53
+
+
 def counter_normal(seed: Tensor, step: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Standard normal numbers that depend on ``seed`` and ``step`` (int64 scalars) alone.
 
@@ -38,9 +46,6 @@ def counter_normal(seed: Tensor, step: Tensor, shape: tuple[int, ...], dtype: to
     True
     """
     size = math.prod(shape)
-    stream = splitmix64(seed + splitmix64(step + 1) * _GOLDEN)
-    index = torch.arange(2 * size, device=seed.device)
-    bits = splitmix64(stream + (index + 1) * _GOLDEN)
-    uniform = (_shift(bits, 11).to(torch.float64) + 0.5) * 2.0**-53  # in (0, 1)
+    uniform = counter_uniform(seed, step, 2 * size)
     radius = (-2 * uniform[:size].log()).sqrt()
     return (radius * (2 * math.pi * uniform[size:]).cos()).to(dtype).view(shape)

@@ -36,12 +36,13 @@ class ClassSegments(NamedTuple):
         return self.size.shape[0]
 
 
-def segment_classes(labels: Tensor, min_count: int = 1) -> ClassSegments:
+def segment_classes(labels: Tensor, min_count: int = 1, only: Tensor | None = None) -> ClassSegments:
     """Group a batch by label.
 
     Args:
         labels: (N,) int64, any values.
         min_count: classes with fewer samples are inactive.
+        only: (N,) bool, false for every sample of a class that shall be inactive.
 
     Ordering rows by class size makes ``N // min_count`` a bound on the active rows: the cost follows the classes
     that take part, never the label space.
@@ -63,6 +64,13 @@ def segment_classes(labels: Tensor, min_count: int = 1) -> ClassSegments:
     row = torch.empty_like(labels).scatter(0, order, rank.index_select(0, group))
     label = torch.zeros_like(labels).scatter(0, group, ordered).index_select(0, by_size)
     active = size >= min_count
+    if only is not None:
+        wanted = torch.zeros_like(labels).scatter(0, row, only.to(torch.int64)).bool()
+        # chosen classes first: the bound on the active rows must hold for them
+        size, first = torch.sort(torch.where(wanted, size, 0), descending=True, stable=True)
+        place = torch.empty_like(first).scatter(0, first, torch.arange(n, device=labels.device))
+        row, label = place.index_select(0, row), label.index_select(0, first)
+        active = size >= min_count
     bound = n // min_count
     if labels.device.type == "cpu" and not torch.compiler.is_compiling():
         bound = int(active.sum())

@@ -19,13 +19,12 @@ from attention_cem.surrogates.base import (
 )
 from attention_cem.surrogates.cross_attention import GatedCrossAttention
 from attention_cem.surrogates.noise import counter_normal
+from attention_cem.surrogates.objectives import OBJECTIVES, assigned_nats, slot_statistics, warn_if_penalty
 from attention_cem.surrogates.scalars import register_scalars
 from attention_cem.surrogates.segments import (
     ClassSegments,
-    class_mean,
     class_scores,
     class_sum,
-    class_weighted_sums,
     segment_classes,
     within_class_spread,
 )
@@ -68,6 +67,9 @@ class SlotCrossAttentionCEM(ConditionalEntropySurrogate):
             while the running mean of the SNR gate or of the soft gate lies above its threshold.
         gate_momentum: share of the old value in those running means.
         gate_hidden: hidden width of the soft gate; see :class:`~attention_cem.surrogates.gates.DimensionGate`.
+        objective: what the attention is trained for. ``"penalty"`` is the documents' (for study: it deceives itself);
+            with ``"likelihood"``, ``"adversary"`` or ``"frozen"`` the slots only assign samples, and the loss is the
+            nats of raw z above the noise (:func:`~attention_cem.surrogates.objectives.assigned_nats`), no gates.
         seed: of the slots' start noise.
         log_every: a ``[CEM-GATE]`` line through :mod:`logging` (level INFO) at most once in so many calls.
 
@@ -122,6 +124,7 @@ class SlotCrossAttentionCEM(ConditionalEntropySurrogate):
         early_gate_thresh: float = 0.6,
         gate_momentum: float = 0.9,
         gate_hidden: int | None = None,
+        objective: str = "penalty",
         seed: int = 0,
         log_every: int = 100,
     ) -> None:
@@ -144,6 +147,9 @@ class SlotCrossAttentionCEM(ConditionalEntropySurrogate):
         self.eps = require_positive("eps", eps)
         self.log_threshold = math.log(require_positive("var_threshold", var_threshold) * sigma**2 + self.eps)
         self.variance_floor = require_positive("variance_floor", variance_floor)
+        self.noise_variance = sigma**2
+        self.objective = require_choice("objective", objective, OBJECTIVES)
+        warn_if_penalty(type(self).__name__, objective)
         self.assign_on = require_choice("assign_on", assign_on, ("input", "enriched"))
         self.min_count, self.log_every, self.gate_momentum = min_count, log_every, gate_momentum
         self.early_shut_steps = early_shut_steps
@@ -178,9 +184,11 @@ class SlotCrossAttentionCEM(ConditionalEntropySurrogate):
             self.register_buffer(name, torch.zeros(()))
         self._logged_calls = 0
 
-    def estimate(self, z: Tensor, y: Tensor) -> SurrogateOutput:
+    def estimate(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
         """The loss of features (N, D) with labels (N,)."""
-        segments = segment_classes(y, self.min_count)
+        segments = segment_classes(y, self.min_count, only)
+        if self.objective != "penalty":
+            return self._assigned_estimate(z, segments)
         x = self.projection(F.layer_norm(z, (self.feature_dim,)))
         noise = counter_normal(self.seed, self.calls, (self.num_slots, self.slot_dim), z.dtype)
         slots = self.slot_attention(x, segments.row, segments.num_rows, noise)
@@ -229,6 +237,30 @@ class SlotCrossAttentionCEM(ConditionalEntropySurrogate):
         self._log(diagnostics)
         return SurrogateOutput(loss * (~shut).to(loss.dtype), intra_mse, diagnostics)
 
+    def _assigned_estimate(self, z: Tensor, segments: ClassSegments) -> SurrogateOutput:
+        x = self.projection(F.layer_norm(z.detach(), (self.feature_dim,)))
+        noise = counter_normal(self.seed, self.calls, (self.num_slots, self.slot_dim), z.dtype)
+        slots = self.slot_attention(x, segments.row, segments.num_rows, noise)
+        source = x if self.assign_on == "input" else self.cross_attention(x, slots, segments.row)
+        assigned = self.responsibilities(source, slots, segments)
+        class_loss = assigned_nats(z, assigned, segments, self.noise_variance, self.objective)
+        intra_mse, visible = within_class_spread(z, segments)
+        share = segments.size.to(z.dtype) / max(z.shape[0], 1)
+        loss = (share * class_loss.masked_fill(~segments.active, 0)).sum() + visible
+        with torch.no_grad():
+            num_active = segments.active.sum()
+            usage = class_sum(assigned, segments.row, segments.num_rows) / segments.size.clamp_min(1).unsqueeze(-1)
+            entropy = (torch.special.entr(usage).sum(-1) * segments.active).sum() / num_active.clamp_min(1)
+            diagnostics = {
+                "active_classes": num_active,
+                "skipped_classes": segments.num_classes - num_active,
+                "slot_usage_entropy": entropy,
+                "class_label": segments.label,
+                "class_active": segments.active,
+                "class_loss": class_loss.detach(),
+            }
+        return SurrogateOutput(loss, intra_mse, diagnostics)
+
     def responsibilities(self, x: Tensor, slots: Tensor, segments: ClassSegments) -> Tensor:
         """Soft assignment (N, S) of samples to the slots of their class."""
         cosine = class_scores(F.normalize(x, dim=-1), F.normalize(slots, dim=-1), segments.row)
@@ -269,20 +301,3 @@ class SlotCrossAttentionCEM(ConditionalEntropySurrogate):
                 int(diagnostics["active_classes"]),
                 int(diagnostics["skipped_classes"]),
             )
-
-
-def slot_statistics(assigned: Tensor, x: Tensor, segments: ClassSegments) -> tuple[Tensor, Tensor, Tensor]:
-    """Masses (R, S), means and variances (R, S, d) of samples x (N, d) under responsibilities (N, S).
-
-    The variance is the second moment minus the squared mean, taken around the class mean: exact algebra that
-    needs no (N, S, d) tensor, and the shift keeps the subtraction accurate in single precision. Neither result
-    depends on the shift, so it needs no gradient.
-    """
-    row, rows = segments.row, segments.num_rows
-    centre = class_mean(x.detach(), segments)
-    shifted = x - centre.index_select(0, row)
-    mass = class_sum(assigned, row, rows)
-    share = torch.where(mass > 0, mass, 1).unsqueeze(-1)  # rows without samples
-    first = class_weighted_sums(assigned, shifted, row, rows) / share
-    second = class_weighted_sums(assigned, shifted.square(), row, rows) / share
-    return mass, centre.unsqueeze(1) + first, second - first.square()

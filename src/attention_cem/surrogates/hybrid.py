@@ -1,0 +1,86 @@
+"""HybridCEM: the cheap gated surrogate screens all classes, the slot surrogate refines the riskiest."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from attention_cem.surrogates.base import ConditionalEntropySurrogate, SurrogateOutput, require_positive_int
+from attention_cem.surrogates.gated import GatedAttentionCEM
+from attention_cem.surrogates.slot_cross import SlotCrossAttentionCEM
+from attention_cem.surrogates.slot_mixture import SlotMixtureCEM
+
+
+class HybridCEM(ConditionalEntropySurrogate):
+    r"""Screen every class with gated pooling; run the slot surrogate only where the screened risk is highest.
+
+    A class is refined if it is among the ``quota`` classes with the largest screened loss and, where ``threshold`` is
+    given, its screened loss lies above it. rob_loss is the slot surrogate's loss of the refined classes plus the
+    screened loss of the others, each with the class's share of the batch.
+
+    Args:
+        feature_dim: D. num_classes: for a `SlotMixtureCEM`'s memory.
+        quota: how many classes of a batch are refined at most. threshold: screened loss a refined class must exceed.
+        screen, refine: the two surrogates; by default the sound ones.
+        reg_strength: σ, passed to the default surrogates.
+
+    >>> surrogate = HybridCEM(feature_dim=8, num_classes=4, quota=1)
+    >>> z, y = torch.randn(40, 8), torch.arange(40) % 4
+    >>> z[y == 2] *= 5
+    >>> _, out = surrogate(z, y), surrogate(z, y)
+    >>> out.diagnostics["refined_label"].tolist()
+    [2]
+    """
+
+    kind: ClassVar[str] = "hybrid"
+
+    def __init__(
+        self,
+        feature_dim: int,
+        num_classes: int,
+        *,
+        quota: int = 3,
+        threshold: float | None = None,
+        screen: GatedAttentionCEM | None = None,
+        refine: SlotMixtureCEM | SlotCrossAttentionCEM | None = None,
+        reg_strength: float = 0.025,
+    ) -> None:
+        super().__init__(feature_dim)
+        self.quota, self.threshold = require_positive_int("quota", quota), threshold
+        self.screen = screen or GatedAttentionCEM(feature_dim, objective="adversary", reg_strength=reg_strength)
+        self.refine = refine or SlotMixtureCEM(feature_dim, num_classes, reg_strength=reg_strength)
+        for name in ("screen", "refine"):
+            found = getattr(self, name).feature_dim
+            if found != feature_dim:
+                raise ValueError(f"{name} is made for {found} features, but feature_dim is {feature_dim}")
+
+    def estimate(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
+        """The loss of features (N, D) with labels (N,)."""
+        screened = self.screen(z, y, only)
+        facts = screened.diagnostics
+        risk = facts["class_loss"].masked_fill(~facts["class_active"], -torch.inf)
+        quota = min(self.quota, risk.shape[0])
+        top, index = risk.topk(quota)
+        chosen = top > (-torch.inf if self.threshold is None else self.threshold)
+        label = facts["class_label"].index_select(0, index)
+        refined = ((y.unsqueeze(1) == label) & chosen).any(1)  # (N,)
+        fine = self.refine(z, y, refined)
+        # the slot surrogate may not know a class yet: then its screened loss stays
+        ready = (y.unsqueeze(1) == fine.diagnostics["class_label"]) & fine.diagnostics["class_active"]
+        coarse = self.screen.estimate(z, y, ~(refined & ready.any(1)) & (True if only is None else only))
+        diagnostics = {
+            "active_classes": facts["active_classes"],
+            "skipped_classes": facts["skipped_classes"],
+            "refined_classes": chosen.sum(),
+            "refined_label": label.masked_fill(~chosen, -1),
+            "screen_loss": screened.rob_loss.detach(),
+            "refine_loss": fine.rob_loss.detach(),
+            "class_label": facts["class_label"],
+            "class_active": facts["class_active"],
+            "class_loss": facts["class_loss"],
+        }
+        return SurrogateOutput(fine.rob_loss + coarse.rob_loss, screened.intra_mse, diagnostics)
+
+    def maintain(self) -> None:
+        """Pass on to the slot surrogate."""
+        self.refine.maintain()

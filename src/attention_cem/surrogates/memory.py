@@ -1,0 +1,111 @@
+"""Per-class memory of recent features: fixed shapes, no loops, no host synchronisation."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attention_cem.surrogates.base import require_positive_int
+from attention_cem.surrogates.segments import ClassSegments
+
+NEVER = -1
+
+
+class Places(NamedTuple):
+    """Where the rows of a batch's classes are kept."""
+
+    index: Tensor
+    """(R,) int64: the class's place; the spare last place where it has none."""
+    known: Tensor
+    """(R,) bool: whether the class has a place already."""
+
+
+class ClassMemory(nn.Module):
+    """The last ``bank_size`` detached features of each of up to ``max_classes`` classes.
+
+    Classes are found by label, whatever the labels are. A class seen for the first time takes a free place or, when
+    all are taken, that of the class that was seen least recently. Everything is a persistent buffer of a shape known
+    at construction. Read before you write: what is read never contains the batch at hand.
+
+    Args:
+        feature_dim: D. max_classes: budget of places. bank_size: K, features kept per class.
+        max_age: features written more than so many steps ago are not read; None: no limit.
+    """
+
+    feature: Tensor
+    written: Tensor
+    label: Tensor
+    last_seen: Tensor
+    cursor: Tensor
+
+    def __init__(self, feature_dim: int, max_classes: int, bank_size: int, max_age: int | None = None) -> None:
+        super().__init__()
+        require_positive_int("max_classes", max_classes)
+        require_positive_int("bank_size", bank_size)
+        if max_age is not None:
+            require_positive_int("max_age", max_age)
+        self.max_classes, self.bank_size, self.max_age = max_classes, bank_size, max_age
+        # the last place takes writes that must have no effect, so that every step has the same shapes
+        places = max_classes + 1
+        self.register_buffer("feature", torch.zeros(places, bank_size, feature_dim))
+        self.register_buffer("written", torch.full((places, bank_size), NEVER))
+        self.register_buffer("label", torch.zeros(places, dtype=torch.int64))
+        self.register_buffer("last_seen", torch.full((places,), NEVER))
+        self.register_buffer("cursor", torch.zeros(places, dtype=torch.int64))
+
+    def locate(self, segments: ClassSegments) -> Places:
+        """The places of a batch's classes."""
+        match = segments.label.unsqueeze(1) == self.label[:-1]  # (R, C)
+        match &= (self.last_seen[:-1] != NEVER) & segments.active.unsqueeze(1)
+        known, index = match.to(torch.uint8).max(1)
+        known = known.bool()
+        return Places(torch.where(known, index, self.max_classes), known)
+
+    def read(self, index: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (R, K, D) of the classes at ``index`` (R,), and which of them count (R, K)."""
+        written = self.written.index_select(0, index)
+        valid = written != NEVER
+        if self.max_age is not None:
+            valid = valid & (written >= step - self.max_age)
+        return self.feature.index_select(0, index), valid & (index < self.max_classes).unsqueeze(1)
+
+    @torch.no_grad()
+    def write(self, z: Tensor, segments: ClassSegments, places: Places, step: Tensor) -> Places:
+        """Store a batch z (N, D); returns the places its classes have now.
+
+        Of a class with more samples than the bank holds, the last ones are kept.
+        """
+        spare, missing = self.max_classes, segments.active & ~places.known
+        taken = torch.zeros_like(self.last_seen).index_fill(0, places.index, 1)[:-1]
+        oldest = torch.argsort(self.last_seen[:-1] + taken * (step + 2), stable=True)
+        turn = missing.to(torch.int64).cumsum(0) - 1
+        granted = missing & (turn < spare - taken.sum())
+        new_place = oldest.index_select(0, turn.clamp(0, spare - 1))
+        index = torch.where(granted, new_place, places.index)
+        fresh = torch.where(granted, new_place, spare)
+        self.written.index_fill_(0, fresh, NEVER)
+        self.cursor.index_fill_(0, fresh, 0)
+        self.label.index_copy_(0, index, segments.label)
+        self.last_seen.index_copy_(0, index, step.expand_as(index))
+
+        position = rank_within_class(segments)
+        size = segments.size.index_select(0, segments.row)
+        # a feature that is not finite would poison the class for ever
+        keep = (position >= size - self.bank_size) & torch.isfinite(z.detach()).all(-1)
+        place = torch.where(keep, index.index_select(0, segments.row), spare)
+        column = (self.cursor.index_select(0, place) + position) % self.bank_size
+        flat = place * self.bank_size + column
+        self.feature.flatten(0, 1).index_copy_(
+            0, flat, torch.where(keep[:, None], z.detach(), 0).to(self.feature.dtype)
+        )
+        self.written.flatten().index_copy_(0, flat, step.expand_as(flat))
+        self.cursor.index_add_(0, index, segments.size)
+        return Places(index, segments.active & (index < spare))
+
+
+def rank_within_class(segments: ClassSegments) -> Tensor:
+    """For each sample (N,), how many samples of its class stand before it in the batch."""
+    order = torch.argsort(segments.row, stable=True)
+    first = segments.size.cumsum(0) - segments.size
+    steps = torch.arange(order.shape[0], device=order.device) - first.index_select(0, segments.row[order])
+    return torch.empty_like(order).scatter(0, order, steps)
