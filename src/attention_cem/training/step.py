@@ -131,7 +131,7 @@ class TrainingStep:
         self._share_gradients()
         self.monitor.count(left_out, task_loss.detach())
         self.last_vectors = {name: each for name, each in output.diagnostics.items() if each.dim()}
-        return {
+        values = {
             "train_loss": cross_entropy,
             "train_accuracy": (logits.argmax(1) == labels).to(torch.float32).mean(),
             **({} if mode is SurrogateMode.OFF else {"rob_loss": output.rob_loss}),
@@ -140,6 +140,7 @@ class TrainingStep:
             **{f"penalty.{name}": each for name, each in penalties.items()},
             **{f"adversary.{name}": each for name, each in adversaries.items()},
         }
+        return {name: each.detach() for name, each in values.items()}
 
     def _estimate(self, surrogate: ConditionalEntropySurrogate, feature: Tensor, labels: Tensor) -> SurrogateOutput:
         joined = self.world.gather_with_gradient(self.stack.emission(feature))

@@ -166,7 +166,9 @@ class Trainer:
         times.stop()
         left_out = self.monitor.check(f"epoch {epoch + 1}")
         validation = self._score(self.images.validation, "validation", epoch)
-        row = epoch_row(epoch + 1, means, validation, self._set, mode, times, left_out)
+        # Not what was set: a run continued after the last step of an epoch has set nothing.
+        values = step_values(self.config, Position(epoch, len(self.images.train) - 1), len(self.images.train), mode)
+        row = epoch_row(epoch + 1, means, validation, values, mode, times, left_out)
         log.epoch(row, mode, self.step.last_vectors, self.surrogate)
         self._finish_epoch(epoch, validation, started)
 

@@ -1,0 +1,120 @@
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attention_cem.training import CheckpointError, Observer, TrainingInterrupted, train
+from attention_cem.training.checkpoint import read_checkpoint, step_checkpoints
+
+from .helpers import SURROGATES, assert_same_tensors, last_checkpoint, tiny_config, with_surrogate, without_timings
+
+STATEFUL = {
+    "defence__adversarial_inverter__weight": 0.3,
+    "defence__adversarial_inverter__width": 4,
+    "defence__adversarial_inverter__blocks": 0,
+    "defence__dropout__p": 0.1,
+    "train__optimiser": "adamw",
+    "train__lr": 0.002,
+}
+KILLED_AGAIN_AND_AGAIN = Path(__file__).with_name("killed_again_and_again.py")
+
+
+class StopAt(Observer):
+    """Asks for a stop as Ctrl-C does, after some steps of this process."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    def step(self, epoch: int, batch: int) -> None:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), 2)
+
+
+def assert_same_run(ours: Path, theirs: Path) -> None:
+    assert_same_tensors(last_checkpoint(ours), last_checkpoint(theirs))
+    best = [read_checkpoint(folder / "checkpoints" / "best.safetensors") for folder in (ours, theirs)]
+    assert_same_tensors(*best)
+    rows = [[json.loads(line) for line in (folder / "metrics.jsonl").open()] for folder in (ours, theirs)]
+    assert without_timings(rows[0]) == without_timings(rows[1])
+
+
+@pytest.mark.parametrize("name", sorted(SURROGATES))
+@pytest.mark.parametrize("others", [{}, STATEFUL], ids=["plain", "stateful"])
+def test_resume__stopped_in_the_middle_of_epochs_continues_bit_for_bit(
+    tmp_path: Path, name: str, others: Mapping[str, Any]
+) -> None:
+    overrides = {**with_surrogate(name), **others}
+    train(tiny_config(tmp_path / "whole", **overrides))
+    interrupted = tiny_config(tmp_path / "parts", **overrides)
+    for steps in (2, 4, 3):
+        with pytest.raises(TrainingInterrupted, match="train --resume"):
+            train(interrupted, observer=StopAt(steps))
+        interrupted = tiny_config(tmp_path / "parts", run__resume=True, **overrides)
+    train(interrupted)
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+
+
+def test_resume__a_finished_run_returns_its_result(tmp_path: Path) -> None:
+    first = train(tiny_config(tmp_path / "run", train__epochs=1))
+    again = train(tiny_config(tmp_path / "run", train__epochs=1, run__resume=True))
+    assert again == first
+
+
+def test_resume__a_damaged_checkpoint_is_named_and_the_one_before_it_works(tmp_path: Path) -> None:
+    train(tiny_config(tmp_path / "whole"))
+    with pytest.raises(TrainingInterrupted):
+        train(tiny_config(tmp_path / "run"), observer=StopAt(9))
+    newest = step_checkpoints(tmp_path / "run" / "checkpoints")[-1]
+    newest.write_bytes(newest.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match=rf"{newest.name} is damaged.*delete {newest.name} and resume"):
+        train(tiny_config(tmp_path / "run", run__resume=True))
+    newest.unlink()
+    train(tiny_config(tmp_path / "run", run__resume=True))
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_resume__a_full_disk_stops_the_run_and_it_continues_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tiny_config(tmp_path / "whole"))
+    replace, writes = os.replace, []
+
+    def fills_up(source: Any, target: Any) -> None:
+        writes.append(target)
+        if str(target).endswith("step-000000008.safetensors"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fills_up)
+    with pytest.raises(CheckpointError, match=r"step-000000008.safetensors: the disk is full.*intact"):
+        train(tiny_config(tmp_path / "run"))
+    monkeypatch.undo()
+    assert last_checkpoint(tmp_path / "run").facts["steps"] == 4
+    train(tiny_config(tmp_path / "run", run__resume=True))
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_resume__killed_ten_times_at_random_moments_equals_the_uninterrupted_run(tmp_path: Path) -> None:
+    overrides = {**with_surrogate("slot_cross"), **STATEFUL, "train__epochs": 20, "run__checkpoint_seconds": 0.05}
+    arguments = json.dumps({"overrides": overrides, "kills": 10, "seed": 0})
+    done = subprocess.run(
+        [sys.executable, str(KILLED_AGAIN_AND_AGAIN), str(tmp_path), arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = json.loads(done.stdout.splitlines()[-1])
+    print(report)
+    assert report["kills"] == 10 and len(set(report["steps_at_kill"])) > 3, "kills must hit different moments"
+    assert_same_run(tmp_path / "killed", tmp_path / "whole")
