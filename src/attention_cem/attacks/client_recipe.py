@@ -49,6 +49,8 @@ def client_recipe(client: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]
     >>> build_client(recipe, tensors)(x).shape
     torch.Size([2, 8, 6, 6])
     """
+    if type(client) in LAYERS.values():
+        client = nn.Sequential(client)  # a layer is only a step where it is called by another module
     with evaluating(client):
         try:
             graph = _LayerTracer().trace(client)

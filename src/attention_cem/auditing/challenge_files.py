@@ -251,9 +251,7 @@ def _write_membership(
     if server is not None:
         with evaluating(server):
             device = _device_of(client)
-            tensors["logits"] = torch.cat(
-                [server(chunk.to(device)).float().cpu() for chunk in features.split(_CHUNK)]
-            )
+            tensors["logits"] = torch.cat([server(chunk.to(device)).float().cpu() for chunk in features.split(_CHUNK)])
     write_tensors_atomically(folder / "membership.safetensors", tensors)
     return {"is_member": is_member}
 

@@ -46,4 +46,4 @@ def fisher_leakage(
     signs = (2 * bits - 1).to(features.dtype)
     (gradients,) = torch.func.vmap(pull_back)(signs)  # (probes, N, C, H, W)
     trace = gradients.square().flatten(2).sum(2).mean(0)
-    return trace / (images[0].numel() * noise_variance)
+    return trace.detach() / (images[0].numel() * noise_variance)

@@ -40,45 +40,44 @@ class NoisyRelease:
     gaussian_variance: float | None
 
 
-def noisy_release(stack: DefenceStack, z: Tensor) -> NoisyRelease:
-    """Send client outputs through the stack up to and including its first noisy stage.
+def before_noise(stack: DefenceStack, z: Tensor) -> tuple[Tensor, FeatureDefence]:
+    """What the first noisy stage adds its noise to, differentiable in ``z``, and that stage.
 
     Raises:
         ValueError: the stack adds no noise whose density is known: the information is then not bounded.
-
-    >>> release = noisy_release(DefenceStack([GaussianNoise(0.1)]), torch.zeros(2, 4))
-    >>> release.gaussian_variance, release.conditional_entropy.shape
-    (0.010000000000000002, torch.Size([2]))
     """
-    with torch.no_grad():
-        for stage in stack.defences.values():
-            if not isinstance(stage, FeatureDefence):
-                continue
-            if isinstance(stage, InformationBottleneck):
-                mean, log_variance = stage.statistics(z)
-                entropy = 0.5 * (math.log(2 * math.pi * math.e) + log_variance).flatten(1).sum(1)
-                return NoisyRelease(mean, mean + (0.5 * log_variance).exp() * torch.randn_like(mean), entropy, None)
-            if isinstance(stage, GaussianNoise):
-                return NoisyRelease(z, stage(z), _gaussian_entropy(z, stage.sigma), stage.sigma**2)
-            if isinstance(stage, LaplaceNoise):
-                return NoisyRelease(z, stage(z), _laplace_entropy(z, (stage.noise_variance() / 2) ** 0.5), None)
-            if isinstance(stage, LocalDP):
-                gaussian = stage.mechanism == "gaussian"
-                clipped = clip_per_sample(z.float(), stage.clip_norm, order=2 if gaussian else 1)
-                entropy_of = _gaussian_entropy if gaussian else _laplace_entropy
-                variance = stage.noise_scale**2 if gaussian else None
-                return NoisyRelease(clipped, stage(z), entropy_of(z, stage.noise_scale), variance)
+    for stage in stack.defences.values():
+        if isinstance(stage, InformationBottleneck):
+            return stage.statistics(z)[0], stage
+        if isinstance(stage, GaussianNoise | LaplaceNoise):
+            return z, stage
+        if isinstance(stage, LocalDP):
+            return clip_per_sample(z, stage.clip_norm, order=2 if stage.mechanism == "gaussian" else 1), stage
+        if isinstance(stage, FeatureDefence):
             z = stage(z)
     raise ValueError("the defence adds no noise of known density, so what a release tells is not bounded")
 
 
-def _gaussian_entropy(z: Tensor, sigma: float) -> Tensor:
-    width = z[0].numel()
-    return torch.full((len(z),), 0.5 * width * math.log(2 * math.pi * math.e * sigma**2), dtype=torch.float64).to(
-        z.device
-    )
+@torch.no_grad()
+def noisy_release(stack: DefenceStack, z: Tensor) -> NoisyRelease:
+    """Send client outputs ``(N, *z)`` through the stack up to and including its first noisy stage.
 
-
-def _laplace_entropy(z: Tensor, scale: float) -> Tensor:
-    width = z[0].numel()
-    return torch.full((len(z),), width * math.log(2 * math.e * scale), dtype=torch.float64).to(z.device)
+    >>> release = noisy_release(DefenceStack([GaussianNoise(0.5)]), torch.zeros(2, 4))
+    >>> release.gaussian_variance, release.conditional_entropy.shape
+    (0.25, torch.Size([2]))
+    """
+    clean, stage = before_noise(stack, z.float())
+    if isinstance(stage, InformationBottleneck):
+        _, log_variance = stage.statistics(z.float())
+        entropy = 0.5 * (math.log(2 * math.pi * math.e) + log_variance.double()).flatten(1).sum(1)
+        return NoisyRelease(clean, clean + (0.5 * log_variance).exp() * torch.randn_like(clean), entropy, None)
+    variance = stage.noise_variance()
+    if variance is None:
+        raise ValueError(f"the noise of {stage.name} depends on its input; its density is not known here")
+    laplace = isinstance(stage, LaplaceNoise) or (isinstance(stage, LocalDP) and stage.mechanism == "laplace")
+    if laplace:
+        each = math.log(2 * math.e * math.sqrt(variance / 2))
+    else:
+        each = 0.5 * math.log(2 * math.pi * math.e * variance)
+    entropy = torch.full((len(z),), each * clean[0].numel(), dtype=torch.float64, device=z.device)
+    return NoisyRelease(clean, stage(clean), entropy, None if laplace else variance)

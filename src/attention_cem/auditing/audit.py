@@ -1,0 +1,227 @@
+"""The audit: every attack of a budget, its receipt, the bounds beside it, one record."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention_cem import __version__
+from attention_cem.attacks import Attack, Challenge, Progress, membership_attack
+from attention_cem.attacks.base import no_progress
+from attention_cem.attacks.challenge import attack_device
+from attention_cem.attacks.membership import roc_auc, tpr_at_fpr
+from attention_cem.attacks.sealed_folder import read_json, write_json_atomically
+from attention_cem.auditing import identity as identities
+from attention_cem.auditing.audit_files import SAMPLES, FinishedAttack, fingerprint, load_attack, save_attack
+from attention_cem.auditing.bounds import bounds_of
+from attention_cem.auditing.budgets import Budget, named_budget
+from attention_cem.auditing.calibration import calibrate, mean_image_mse
+from attention_cem.auditing.challenge_files import Answers
+from attention_cem.auditing.effort import effort_verdict
+from attention_cem.auditing.grids import write_grid
+from attention_cem.auditing.scores import DEFINITIONS, score
+from attention_cem.auditing.verdicts import attack_entry, beaten_by_baseline, headline, short_attack
+
+AUDIT_FORMAT = "attention-cem/audit"
+AUDIT_VERSION = 1
+AUDIT_FILE = "audit.json"
+
+_DEFINITIONS = {
+    **DEFINITIONS,
+    "headline": "worst case: the lowest MSE over attacks with a passing receipt; an under-trained attack that does "
+    "better still takes its place and is marked, and so is a headline without one passing attack that rebuilds "
+    "unseen images; a miscalibrated attack never counts",
+    "status": "passed: converged and calibrated; under-trained: not so, the true worst case may be lower; "
+    "miscalibrated: beats the mean image on a constant client, so its figures mean nothing",
+    "converged": "more effort would not change the attack's validation MSE by more than 2 %, found by training on "
+    "from a restarted learning rate, and no untrained baseline does better",
+    "calibrated": "the same attack on an identity-like client reaches 30 dB PSNR (baselines: beats the mean image), "
+    "and on a constant client comes within 10 % of the mean image without beating it by more than 2 %",
+    "train_test_gap": "MSE on the test images minus MSE on images the attack was fitted to",
+    "floor_mse": "MSE on the test images of the mean of the attacker's images: what one who sees nothing gets",
+    "settled": "not settled: the second half of the attack effort still lowered the best validation MSE by more than "
+    "2 %; settled can be said by a thorough budget only",
+    "effort": "image visits × parameters of the inverter, summed over the inverter attacks, weakest first",
+    "accuracy": "share of test images whose label the server predicts right from the released features",
+    "membership": "AUC and true-positive rate at 1 % false positives, on candidates whose membership the attacker "
+    "does not know; 0.5 and 0.01 are chance",
+    "identity": identities.DEFINITION,
+}
+
+
+def audit(
+    challenge_folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    budget: str | Budget = "standard",
+    device: torch.device | str | None = None,
+    identity: bool = False,
+    calibration_cache: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Attack a challenge with a whole budget and write ``audit.json`` and pictures to ``out``.
+
+    Finished attacks are kept in ``out/attacks``; an audit that was killed goes on with the first unfinished one.
+
+    Args:
+        challenge_folder: written by ``write_challenge``, with its answers.
+        out: folder of the record; made if need be.
+        budget: ``quick``, ``standard``, ``thorough`` or a :class:`Budget`.
+        device: where to attack; the GPU if there is one.
+        identity: also report how often the class (person) of a reconstruction is recognised.
+        calibration_cache: folder shared by audits with the same data; by default inside ``out``.
+        seed: of everything random.
+        progress: called as ``progress(what, done, total, best validation MSE)``.
+
+    Returns:
+        The record, as written to ``out/audit.json``.
+
+    Raises:
+        SealBrokenError: the challenge or its answers are incomplete or altered.
+    """
+    challenge = Challenge(challenge_folder)
+    answers = Answers(challenge_folder, str(challenge.manifest.get("answers_sha256")))
+    spent = named_budget(budget, challenge) if isinstance(budget, str) else budget
+    place = attack_device(device)
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    cache = Path(calibration_cache) if calibration_cache is not None else folder / "calibration"
+    images = answers.images()
+    judge = None
+    if identity:
+        judge = identities.train_identity_judge(challenge.attacker_images(), device=place, seed=seed)
+    desk = _Desk(challenge, images, answers.labels(), judge, place, spent, cache, seed, progress)
+    extra = {"version": AUDIT_VERSION, "seed": seed, "identity": identity, "images": spent.calibration_images}
+    finished: list[FinishedAttack] = []
+    for name, attack in spent.attacks:
+        made_from = fingerprint(challenge, attack, extra)
+        done = load_attack(folder / "attacks", name, made_from)
+        if done is None:
+            done = desk.finish(name, attack, finished)
+            save_attack(folder / "attacks", made_from, done)
+        finished.append(done)
+    finished = beaten_by_baseline(finished, dict(spent.attacks))
+
+    progress("bounds", 0, 1, float("nan"))
+    bounds = bounds_of(
+        challenge,
+        images,
+        device=place,
+        most_images=spent.bound_images,
+        fisher_images=spent.fisher_images,
+        seed=seed,
+    )
+    progress("bounds", 1, 1, float("nan"))
+    record = _record(challenge, spent, finished, bounds, _membership(challenge, answers, place, spent, seed), seed)
+    record["floor_mse"] = mean_image_mse(challenge.attacker_images(), images)
+    record["device"] = str(place)
+    for each in finished:
+        write_grid(folder / f"reconstructions_{each.name}.png", [images[:SAMPLES], each.samples])
+    write_grid(folder / "reconstructions.png", [images[:SAMPLES], *(each.samples for each in finished)])
+    write_json_atomically(folder / AUDIT_FILE, record)
+    return read_json(folder / AUDIT_FILE)
+
+
+@dataclass(frozen=True, eq=False)
+class _Desk:
+    """Where attacks are run, calibrated and scored. It alone holds both the challenge and the answers."""
+
+    challenge: Challenge
+    images: Tensor
+    labels: Tensor
+    judge: identities.IdentityJudge | None
+    device: torch.device
+    budget: Budget
+    cache: Path
+    seed: int
+    progress: Progress
+
+    def finish(self, name: str, attack: Attack, earlier: list[FinishedAttack]) -> FinishedAttack:
+        """Run one attack, score it once, calibrate it."""
+        starts = {each.name: each.as_start() for each in earlier}
+        result = attack.run(
+            self.challenge, device=self.device, seed=self.seed, progress=self._shown(name), starts=starts
+        )
+        scores = score(result.reconstructions, self.images[: len(result.reconstructions)])
+        calibration = calibrate(
+            attack,
+            self.challenge,
+            device=self.device,
+            most_images=self.budget.calibration_images,
+            cache=self.cache,
+            seed=self.seed,
+            progress=self._shown(f"{name}: calibration"),
+        )
+        receipt = replace(
+            result.receipt.with_scores(float(scores.mse.mean())),
+            calibrated=calibration.passed,
+            calibration=asdict(calibration),
+        )
+        matched = None
+        if self.judge is not None:
+            matched = identities.identity_match(
+                self.judge, result.reconstructions, self.images, self.labels, self.device
+            )
+        return FinishedAttack.of(name, result, scores, receipt, matched)
+
+    def _shown(self, name: str) -> Progress:
+        return lambda what, done, total, value: self.progress(name, done, total, value)
+
+
+def _record(
+    challenge: Challenge,
+    budget: Budget,
+    finished: list[FinishedAttack],
+    bounds: Mapping[str, Any],
+    membership: dict[str, Any] | None,
+    seed: int,
+) -> dict[str, Any]:
+    entries = [attack_entry(each) for each in finished]
+    kinds = dict(budget.attacks)
+    worst = headline(entries, [name for name, attack in kinds.items() if attack.rebuilds_unseen])
+    curves = [each.receipt.curve for each in finished if kinds[each.name].kind == "inverter"]
+    return {
+        "format": AUDIT_FORMAT,
+        "version": AUDIT_VERSION,
+        "headline": worst,
+        "accuracy": challenge.manifest.get("accuracy"),
+        "attacks": entries,
+        "bounds": dict(bounds),
+        "definitions": _DEFINITIONS,
+        "settled": asdict(effort_verdict(curves, may_settle=budget.may_settle)),
+        "short_attack": short_attack(entries, worst),
+        "membership": membership,
+        "budget": budget.name,
+        "threat_model": challenge.manifest["threat_model"],
+        "defence": challenge.manifest["defence"],
+        "about": challenge.manifest.get("about"),
+        "challenge_sha256": challenge.id,
+        "seed": seed,
+        "versions": {"attention_cem": __version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+
+
+def _membership(
+    challenge: Challenge, answers: Answers, device: torch.device, budget: Budget, seed: int
+) -> dict[str, Any] | None:
+    result = membership_attack(challenge, device=device, seed=seed, epochs=budget.membership_epochs)
+    if result is None:
+        return None
+    truth = answers.membership()[result.positions]
+    return {
+        name: {
+            "auc": roc_auc(scores, truth),
+            "tpr_at_1_percent_fpr": tpr_at_fpr(scores, truth, 0.01),
+            "candidates": len(truth),
+            **result.details.get(name, {}),
+        }
+        for name, scores in result.scores.items()
+    }

@@ -1,0 +1,110 @@
+"""Which attacks an audit runs: three named budgets, or any list of one's own. Weakest attacks come first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from attention_cem.attacks import (
+    Attack,
+    Challenge,
+    ClassMeanAttack,
+    GanInverterAttack,
+    InverterAttack,
+    NearestNeighbourAttack,
+    OptimisationAttack,
+    TrainingPlan,
+)
+
+BUDGETS = ("quick", "standard", "thorough")
+SHORT_INVERTER = "inverter_short"
+"""The quick budget's inverter by name; a thorough audit runs it too, to say what a quick one would have missed."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What an audit spends.
+
+    Args:
+        name: goes into the record.
+        attacks: names and attacks, in the order they run.
+        may_settle: whether it is thorough enough to call a figure settled.
+        calibration_images: attacker images used for the calibration clients, at most.
+        bound_images: images used for the bounds, at most.
+        fisher_images: images used for dFIL, at most.
+        membership_epochs: training of the membership attacks.
+    """
+
+    name: str
+    attacks: tuple[tuple[str, Attack], ...]
+    may_settle: bool = False
+    calibration_images: int = 20_000
+    bound_images: int = 10_000
+    fisher_images: int = 256
+    membership_epochs: int = 200
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.attacks]
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"a budget needs attacks with distinct names, got {names}")
+
+
+def named_budget(name: str, challenge: Challenge) -> Budget:
+    """The budget of that name, fitted to the challenge: white-box attacks only where it is white-box.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if name not in BUDGETS:
+        raise ValueError(f"unknown budget {name!r}; expected one of {', '.join(BUDGETS)}")
+    budget = {"quick": _quick, "standard": _standard, "thorough": _thorough}[name]()
+    attacks = budget.attacks
+    if challenge.defender_adversary() is not None and name != "quick":
+        tuned = InverterAttack(TrainingPlan(epochs=100 if name == "thorough" else 50), start="adversary")
+        attacks = (*attacks, ("inverter_from_adversary", tuned))
+    if not challenge.white_box:
+        attacks = tuple((each, attack) for each, attack in attacks if not attack.needs_white_box)
+    return replace(budget, attacks=attacks)
+
+
+def _baselines() -> tuple[tuple[str, Attack], ...]:
+    return ("class_mean", ClassMeanAttack()), ("nearest_neighbour", NearestNeighbourAttack())
+
+
+def _quick() -> Budget:
+    short = InverterAttack(TrainingPlan(epochs=10))
+    return Budget("quick", (*_baselines(), (SHORT_INVERTER, short)), bound_images=4000, fisher_images=64)
+
+
+def _standard() -> Budget:
+    reference = TrainingPlan(epochs=50)
+    return Budget(
+        "standard",
+        (
+            *_baselines(),
+            ("inverter", InverterAttack(reference)),
+            ("inverter_large", InverterAttack(reference, width=128, blocks=12)),
+            ("gan_inverter", GanInverterAttack(reference, epochs=20)),
+            ("optimisation", OptimisationAttack(steps=400, images=1000)),
+            ("optimisation_from_inverter", OptimisationAttack(steps=200, images=1000, start_from="inverter")),
+        ),
+    )
+
+
+def _thorough() -> Budget:
+    long = TrainingPlan(epochs=100)
+    search = OptimisationAttack(steps=1000, noise_draws=4, restarts=4, images=1000)
+    return Budget(
+        "thorough",
+        (
+            *_baselines(),
+            (SHORT_INVERTER, InverterAttack(TrainingPlan(epochs=10))),
+            ("inverter", InverterAttack(long, restarts=2)),
+            ("inverter_augmented", InverterAttack(long, augment=True)),
+            ("inverter_large", InverterAttack(long, width=128, blocks=12)),
+            ("inverter_wide", InverterAttack(TrainingPlan(epochs=150), width=256, blocks=8, augment=True)),
+            ("gan_inverter", GanInverterAttack(long, epochs=50)),
+            ("optimisation", search),
+            ("optimisation_from_inverter", replace(search, start_from="inverter")),
+        ),
+        may_settle=True,
+    )

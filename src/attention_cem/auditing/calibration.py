@@ -1,0 +1,168 @@
+"""Does an attack work at all? The same attack on two clients whose outcome is known.
+
+An identity-like client shows everything: an attack that cannot rebuild the image there is broken or too weak. A
+constant client shows nothing: an attack that beats the mean image there has seen the answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from attention_cem.attacks import Attack, Challenge, Progress
+from attention_cem.attacks.sealed_folder import read_json, write_json_atomically
+from attention_cem.auditing.challenge_files import write_challenge
+from attention_cem.auditing.scores import score
+from attention_cem.data import ImageSet, mse_per_image, split_validation, to_float
+from attention_cem.defences import DefenceStack, GaussianNoise
+
+NEAR_PERFECT_PSNR = 30.0
+FLOOR_TOLERANCE = 0.02
+"""An attack may beat the floor of the constant client by no more than this share: chance, not knowledge."""
+REACH_TOLERANCE = 0.10
+"""An attack must come this close to the floor from above, or it cannot even learn the mean image."""
+_CONSTANT_NOISE = 0.1
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Figures of an attack on the calibration clients.
+
+    Args:
+        identity_psnr: mean PSNR on the identity-like client, dB.
+        identity_mse: its MSE.
+        constant_mse: MSE on the constant client.
+        floor_mse: MSE of the mean image.
+        passed: whether both are as they must be.
+        beats_floor: the attack knows what it cannot know; its figures must not be used.
+        reason: one sentence.
+    """
+
+    identity_psnr: float
+    identity_mse: float
+    constant_mse: float
+    floor_mse: float
+    passed: bool
+    beats_floor: bool
+    reason: str
+
+
+def identity_like_client(z_shape: tuple[int, ...], image_shape: tuple[int, int, int]) -> nn.Module:
+    """A client that loses nothing: the image's pixels in the layout of z where that is possible.
+
+    Spatial z of a size that divides the image's: pixels moved into channels, so that the attack has to undo the
+    same change of resolution. Flat z: the flattened image. Anything else: the image itself.
+
+    >>> identity_like_client((8, 8, 8), (3, 32, 32))
+    PixelUnshuffle(downscale_factor=4)
+    """
+    if len(z_shape) == 1:
+        return nn.Flatten()
+    _, height, width = image_shape
+    if len(z_shape) == 3 and height % z_shape[1] == 0 and width % z_shape[2] == 0:
+        factor = height // z_shape[1]
+        if factor == width // z_shape[2] and factor > 1:
+            return nn.PixelUnshuffle(factor)
+    return nn.Identity()
+
+
+def constant_client(z_shape: tuple[int, ...], image_shape: tuple[int, int, int]) -> nn.Module:
+    """A client whose z is one half everywhere, whatever the image; its gradient is zero."""
+    linear = nn.Linear(image_shape[0], math.prod(z_shape))
+    nn.init.zeros_(linear.weight)
+    nn.init.constant_(linear.bias, 0.5)
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), linear, nn.Unflatten(1, z_shape))
+
+
+def calibrate(
+    attack: Attack,
+    challenge: Challenge,
+    *,
+    device: torch.device,
+    most_images: int,
+    cache: Path,
+    seed: int = 0,
+    progress: Progress,
+) -> Calibration:
+    """Run an attack on both calibration clients with the attacker's images of ``challenge``.
+
+    The outcome depends on the attack's settings, the attacker's data and the shape of z, not on the client under
+    test; it is kept in ``cache`` and used again.
+    """
+    plain = attack.for_calibration()
+    key = {
+        "settings": plain.settings(),
+        "data": challenge.attacker_data_id,
+        "z_shape": list(challenge.z_shape),
+        "most_images": most_images,
+        "seed": seed,
+        "tolerances": [NEAR_PERFECT_PSNR, FLOOR_TOLERANCE, REACH_TOLERANCE],
+    }
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
+    stored = cache / f"{attack.kind}-{name}.json"
+    if stored.is_file():
+        return Calibration(**read_json(stored)["calibration"])
+    owned = challenge.attacker_images().limit(most_images, seed)
+    fit, held_out = split_validation(owned, 0.1, seed)
+
+    def run(client: nn.Module, stack: DefenceStack) -> Any:
+        with tempfile.TemporaryDirectory(prefix="calibration-") as scratch:
+            folder = write_challenge(
+                Path(scratch) / "challenge", client=client, stack=stack, attacker=fit, test=held_out, seed=seed
+            )
+            return plain.run(Challenge(folder), device=device, seed=seed, progress=progress).reconstructions
+
+    clear = run(identity_like_client(challenge.z_shape, challenge.image_shape), DefenceStack([]))
+    blind = run(
+        constant_client(challenge.z_shape, challenge.image_shape), DefenceStack([GaussianNoise(_CONSTANT_NOISE)])
+    )
+    of_clear = score(clear, held_out.images[: len(clear)])
+    constant_mse = float(score(blind, held_out.images[: len(blind)]).mse.mean())
+    floor = mean_image_mse(fit, held_out.images[: len(blind)])
+    outcome = _judged(
+        attack.rebuilds_unseen, float(of_clear.psnr.mean()), float(of_clear.mse.mean()), constant_mse, floor
+    )
+    cache.mkdir(parents=True, exist_ok=True)
+    write_json_atomically(stored, {"key": key, "calibration": outcome.__dict__})
+    return outcome
+
+
+def mean_image_mse(owned: ImageSet, images: torch.Tensor) -> float:
+    """MSE of one who sees nothing and answers the mean of the images he owns: the floor of a data set."""
+    chunks = [to_float(chunk).sum(0) for chunk in owned.images.split(4096)]
+    mean = torch.stack(chunks).sum(0) / len(owned)
+    errors = [mse_per_image(mean.expand(len(chunk), *mean.shape), to_float(chunk)) for chunk in images.split(4096)]
+    return float(torch.cat(errors).mean())
+
+
+def _judged(rebuilds_unseen: bool, psnr: float, mse: float, constant_mse: float, floor: float) -> Calibration:
+    checks: list[tuple[bool, str]] = [
+        (
+            constant_mse >= floor * (1 - FLOOR_TOLERANCE),
+            "beats the mean image on a constant client",
+        ),
+        (constant_mse <= floor * (1 + REACH_TOLERANCE), "does not reach the mean image on a constant client"),
+    ]
+    if rebuilds_unseen:
+        what = f"PSNR {psnr:.1f} dB on an identity-like client, {NEAR_PERFECT_PSNR:.0f} dB expected"
+        checks.append((psnr >= NEAR_PERFECT_PSNR, what))
+    else:
+        checks.append((mse < floor, "no better than the mean image on an identity-like client"))
+    failed = [reason for fine, reason in checks if not fine]
+    return Calibration(
+        psnr,
+        mse,
+        constant_mse,
+        floor,
+        not failed,
+        not checks[0][0],
+        "; ".join(failed) or "as expected on both clients",
+    )

@@ -1,0 +1,97 @@
+"""From finished attacks to the audit's words: which figure stands for the worst case, and how far to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from attention_cem.attacks import Attack
+from attention_cem.attacks.receipts import CONVERGENCE_TOLERANCE
+from attention_cem.auditing.audit_files import FinishedAttack
+from attention_cem.auditing.budgets import SHORT_INVERTER
+from attention_cem.auditing.effort import OVERRATED
+
+PASSED, UNDER_TRAINED, MISCALIBRATED = "passed", "under-trained", "miscalibrated"
+
+
+def status_of(finished: FinishedAttack) -> str:
+    """``passed``, ``under-trained`` (no passing receipt) or ``miscalibrated`` (it knows what it cannot know)."""
+    if finished.receipt.calibration.get("beats_floor"):
+        return MISCALIBRATED
+    return PASSED if finished.receipt.passes else UNDER_TRAINED
+
+
+def beaten_by_baseline(finished: Sequence[FinishedAttack], attacks: Mapping[str, Attack]) -> list[FinishedAttack]:
+    """Take the verdict "converged" from every attack that an untrained baseline beats on validation images.
+
+    A network stuck on a plateau has a flat curve too; the baselines give it away.
+    """
+    baselines = [each for each in finished if not attacks[each.name].rebuilds_unseen]
+    if not baselines:
+        return list(finished)
+    best = min(baselines, key=lambda each: each.receipt.validation_mse)
+    limit = best.receipt.validation_mse * (1 + CONVERGENCE_TOLERANCE)
+
+    def judged(each: FinishedAttack) -> FinishedAttack:
+        if not attacks[each.name].rebuilds_unseen or each.receipt.validation_mse <= limit or not each.receipt.converged:
+            return each
+        reason = (
+            f"stuck: validation MSE {each.receipt.validation_mse:.5f}, {best.name} reaches "
+            f"{best.receipt.validation_mse:.5f} without training"
+        )
+        return replace(each, receipt=replace(each.receipt, converged=False, reason=reason))
+
+    return [judged(each) for each in finished]
+
+
+def attack_entry(finished: FinishedAttack) -> dict[str, Any]:
+    """One row of the record's list of attacks."""
+    return {
+        "name": finished.name,
+        **finished.scores.summary(),
+        "status": status_of(finished),
+        "images": len(finished.scores.mse),
+        "identity": finished.identity,
+        "receipt": finished.receipt.to_plain(),
+    }
+
+
+def headline(entries: Sequence[Mapping[str, Any]], rebuilding: Collection[str]) -> dict[str, Any] | None:
+    """The worst case: the lowest MSE among attacks with a passing receipt.
+
+    An under-trained attack that already does better takes its place, marked as such: what it rebuilt is rebuilt, and
+    more training can only find more. A miscalibrated attack never counts. Without one passing attack that rebuilds
+    images it never saw, the headline is marked as well: baselines alone are no fair attacker.
+
+    Args:
+        entries: rows of the record, see :func:`attack_entry`.
+        rebuilding: names of the attacks that can rebuild unseen images.
+    """
+    usable = [entry for entry in entries if entry["status"] != MISCALIBRATED]
+    if not usable:
+        return None
+    worst = min(usable, key=lambda entry: entry["mse"])
+    fair = any(entry["status"] == PASSED and entry["name"] in rebuilding for entry in entries)
+    status = worst["status"] if fair else UNDER_TRAINED
+    if status == PASSED:
+        note = "worst case over attacks with passing receipts"
+    elif not fair:
+        note = "no attack that rebuilds unseen images has a passing receipt: the true worst case may be lower"
+    else:
+        note = "the worst case comes from an attack that was still improving: the true one is lower"
+    figures = {key: worst[key] for key in ("mse", "ci95", "psnr", "ssim")}
+    return {"attack": worst["name"], **figures, "images": worst["images"], "status": status, "note": note}
+
+
+def short_attack(entries: Sequence[Mapping[str, Any]], worst: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What a short attack alone would have reported, beside the worst case; None if none was run."""
+    short = next((entry for entry in entries if entry["name"] == SHORT_INVERTER), None)
+    if short is None or worst is None or worst["mse"] <= 0:
+        return None
+    excess = short["mse"] / worst["mse"] - 1
+    overrates = excess > OVERRATED
+    told = f"a short inverter attack alone gives MSE {short['mse']:.5f}, the worst case is {worst['mse']:.5f}"
+    if overrates:
+        told += f": a quick audit overrates this client by {100 * excess:.0f} %"
+    return {"mse": short["mse"], "worst_case_mse": worst["mse"], "overrates": overrates, "text": told}

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from attention_cem.attacks import (
+    ClassMeanAttack,
+    InverterAttack,
+    NearestNeighbourAttack,
+    OptimisationAttack,
+    SealBrokenError,
+    TrainingPlan,
+)
+from attention_cem.auditing import AUDIT_FILE, BUDGETS, Budget, audit, named_budget
+from attention_cem.defences import AdversarialInverter, DefenceStack, GaussianNoise
+from tests.attacks.helpers import blind_client, challenge_for, identity_client, noise, small_data
+
+PLAN = TrainingPlan(epochs=1, batch_size=16, lr=3e-3)
+TINY = Budget(
+    "tiny",
+    (
+        ("class_mean", ClassMeanAttack()),
+        ("nearest_neighbour", NearestNeighbourAttack()),
+        ("inverter", InverterAttack(PLAN, width=8, blocks=0)),
+        ("optimisation", OptimisationAttack(steps=40, images=10, tv_weights=(1e-4,))),
+    ),
+    bound_images=100,
+    fisher_images=4,
+    membership_epochs=2,
+)
+
+
+def test_audit__record_has_the_documented_keys_and_pictures(tmp_path: Path) -> None:
+    data = small_data(train=100, test=20)
+    server = nn.Sequential(nn.Flatten(), nn.Linear(768, 4))
+    challenge_for(
+        tmp_path / "c", identity_client(), noise(0.1), data, server=server, members=data.train, non_members=data.test
+    )
+    record = audit(tmp_path / "c", tmp_path / "out", budget=TINY, device="cpu")
+    assert json.loads((tmp_path / "out" / AUDIT_FILE).read_text()) == record
+    assert {"headline", "accuracy", "attacks", "bounds", "definitions", "version", "settled"} <= set(record)
+    assert {"attack", "mse", "ci95", "psnr", "ssim"} <= set(record["headline"])
+    for entry in record["attacks"]:
+        assert {"name", "mse", "ci95", "psnr", "ssim", "receipt"} <= set(entry)
+        assert {"converged", "train_test_gap", "calibrated"} <= set(entry["receipt"])
+        assert entry["ci95"][0] <= entry["mse"] <= entry["ci95"][1]
+        assert Image.open(tmp_path / "out" / f"reconstructions_{entry['name']}.png").size[0] > 100
+    assert record["headline"]["mse"] == min(entry["mse"] for entry in record["attacks"])
+    for key in ("theorem2_leakage", "information_upper_bound", "relative_mse_floor", "dfil"):
+        assert isinstance(record["bounds"][key], float)
+        assert record["bounds"]["assumptions"][key]
+    assert set(record["membership"]) == {"z", "loss", "outputs"}
+    # z of an identity-like client has Jacobian 1: dFIL is 1/σ² exactly.
+    assert record["bounds"]["dfil"] == pytest.approx(100, rel=1e-4)
+
+
+def test_audit__short_inverter_is_marked_under_trained_and_good_search_passes(tmp_path: Path) -> None:
+    data = small_data(train=100, test=20)
+    challenge_for(tmp_path / "c", identity_client(), noise(0.02), data)
+    record = audit(tmp_path / "c", tmp_path / "out", budget=TINY, device="cpu")
+    status = {entry["name"]: entry["status"] for entry in record["attacks"]}
+    assert status["inverter"] == "under-trained"
+    assert status["class_mean"] == "passed"
+    assert record["headline"]["attack"] == "optimisation"
+    assert record["settled"]["verdict"] in ("not settled", "not judged")
+
+
+def test_audit__without_a_passing_rebuilding_attack_the_headline_says_so(tmp_path: Path) -> None:
+    challenge_for(tmp_path / "c", blind_client(), noise(0.1), small_data(train=100, test=20))
+    few = Budget("few", TINY.attacks[:3], bound_images=100, fisher_images=4)
+    record = audit(tmp_path / "c", tmp_path / "out", budget=few, device="cpu")
+    assert record["headline"]["status"] == "under-trained"
+    assert "may be lower" in record["headline"]["note"]
+    assert record["headline"]["mse"] >= 0.98 * record["floor_mse"]
+
+
+class _StopError(Exception):
+    pass
+
+
+def test_audit__stopped_midway_resumes_with_finished_attacks_kept(tmp_path: Path) -> None:
+    challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=100, test=20))
+    started: list[str] = []
+
+    def stop_at_search(what: str, done: int, total: int, value: float) -> None:
+        started.append(what.split(":")[0])
+        if what.startswith("optimisation"):
+            raise _StopError
+
+    with pytest.raises(_StopError):
+        audit(tmp_path / "c", tmp_path / "out", budget=TINY, device="cpu", progress=stop_at_search)
+    assert not (tmp_path / "out" / AUDIT_FILE).exists()
+    assert "inverter" in started
+    before = (tmp_path / "out" / "attacks" / "inverter.json").read_bytes()
+    resumed: list[str] = []
+    record = audit(
+        tmp_path / "c", tmp_path / "out", budget=TINY, device="cpu",
+        progress=lambda what, *_: resumed.append(what.split(":")[0]),
+    )  # fmt: skip
+    assert set(resumed) == {"optimisation", "bounds"}
+    assert (tmp_path / "out" / "attacks" / "inverter.json").read_bytes() == before
+    whole = audit(tmp_path / "c", tmp_path / "fresh", budget=TINY, device="cpu")
+    for entry, other in zip(record["attacks"], whole["attacks"], strict=True):
+        assert entry["mse"] == other["mse"]
+
+
+_SCRIPT = """
+import sys
+from attention_cem.auditing import audit
+from tests.auditing.test_audit import TINY
+audit(sys.argv[1], sys.argv[2], budget=TINY, device="cpu", progress=lambda *state: print(*state, flush=True))
+"""
+
+
+@pytest.mark.slow
+def test_audit__killed_process_resumes(tmp_path: Path) -> None:
+    challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=100, test=20))
+    command = [sys.executable, "-c", _SCRIPT, str(tmp_path / "c"), str(tmp_path / "out")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", ".", os.environ.get("PYTHONPATH", "")])}
+    victim = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
+    finished = tmp_path / "out" / "attacks" / "nearest_neighbour.json"
+    deadline = time.monotonic() + 50
+    while not finished.exists() and time.monotonic() < deadline and victim.poll() is None:
+        time.sleep(0.02)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    assert finished.exists() and not (tmp_path / "out" / AUDIT_FILE).exists()
+    kept = finished.stat().st_mtime_ns
+    seen: list[str] = []
+    audit(tmp_path / "c", tmp_path / "out", budget=TINY, device="cpu", progress=lambda what, *_: seen.append(what))
+    assert finished.stat().st_mtime_ns == kept
+    assert not any(what.startswith(("class_mean", "nearest_neighbour")) for what in seen)
+
+
+def test_audit__a_changed_challenge_or_setting_starts_afresh(tmp_path: Path) -> None:
+    data = small_data(train=60, test=20)
+    one = Budget("one", (("class_mean", ClassMeanAttack()),), bound_images=60, fisher_images=2)
+    first = challenge_for(tmp_path / "a", identity_client(), noise(0.1), data)
+    challenge_for(tmp_path / "b", identity_client(), noise(3.0), data)
+    assert first.id
+    low = audit(tmp_path / "a", tmp_path / "out", budget=one, device="cpu")["headline"]["mse"]
+    high = audit(tmp_path / "b", tmp_path / "out", budget=one, device="cpu")["headline"]["mse"]
+    assert high > low
+
+
+def test_audit__altered_challenge_or_answers_are_refused(tmp_path: Path) -> None:
+    challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=60, test=20))
+    path = tmp_path / "c" / "answers" / "answers.safetensors"
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(SealBrokenError, match=r"answers\.safetensors"):
+        audit(tmp_path / "c", tmp_path / "out", budget=TINY, device="cpu")
+
+
+def test_audit__identity_match_is_reported_beside_chance(tmp_path: Path) -> None:
+    challenge_for(tmp_path / "c", identity_client(), noise(0.02), small_data(train=100, test=20))
+    one = Budget("one", TINY.attacks[-1:], bound_images=60, fisher_images=2)
+    record = audit(tmp_path / "c", tmp_path / "out", budget=one, device="cpu", identity=True)
+    match = record["attacks"][0]["identity"]
+    assert match["chance"] == pytest.approx(0.25)
+    assert match["on_true_images"] > 0.6 and match["on_reconstructions"] > 0.6
+
+
+def test_named_budget__fits_the_challenge(tmp_path: Path) -> None:
+    data = small_data(train=60, test=20)
+    closed = challenge_for(tmp_path / "closed", identity_client(), noise(0.1), data, white_box=False)
+    adversary = AdversarialInverter(weight=1.0, z_shape=(12, 8, 8), image_shape=(3, 16, 16), width=4, blocks=0)
+    fought = challenge_for(tmp_path / "fought", identity_client(), DefenceStack([GaussianNoise(0.1), adversary]), data)
+    for name in BUDGETS:
+        assert not any(attack.needs_white_box for _, attack in named_budget(name, closed).attacks)
+    assert "inverter_from_adversary" in dict(named_budget("thorough", fought).attacks)
+    thorough = dict(named_budget("thorough", fought).attacks)
+    epochs = [each.plan.epochs for name, each in thorough.items() if isinstance(each, InverterAttack)]
+    assert sorted(epochs)[1] >= 100  # all but the short one that stands for a quick audit
+    assert len({each.width for each in thorough.values() if isinstance(each, InverterAttack)}) >= 3
+    with pytest.raises(ValueError, match="unknown budget"):
+        named_budget("huge", closed)
+
+
+class _Coupling(nn.Module):
+    """Two halves of the channels scrambled by each other: nothing is lost, but it takes a while to see that."""
+
+    def __init__(self, channels: int, hidden: int) -> None:
+        super().__init__()
+        self.first, self.second = (
+            nn.Sequential(
+                nn.Conv2d(channels // 2, hidden, 3, padding=1),
+                nn.ReLU(),
+                nn.Conv2d(hidden, channels // 2, 3, padding=1),
+                nn.Tanh(),
+            )
+            for _ in range(2)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = x.chunk(2, 1)
+        a = a + 4 * self.first(b)
+        b = b + 4 * self.second(a)
+        return torch.cat([a, b], 1)
+
+
+@pytest.mark.slow
+def test_audit__a_client_that_hides_from_a_weak_adversary_is_caught(tmp_path: Path) -> None:
+    """Trained so that a small inverter fails; invertible by construction. Quick overrates it, thorough does not."""
+    torch.manual_seed(0)
+    data = small_data(train=300, test=40)
+    x, y = data.train.images.float() / 255, data.train.labels
+    client = nn.Sequential(nn.PixelUnshuffle(2), _Coupling(12, 24))
+    adversary = AdversarialInverter(
+        weight=1.0, z_shape=(12, 8, 8), image_shape=(3, 16, 16), metric="mse", width=8, blocks=0, sees="defended"
+    )
+    stack = DefenceStack([GaussianNoise(0.01), adversary])
+    optimizer = torch.optim.Adam(client.parameters(), lr=3e-3)
+    for _ in range(100):
+        index = torch.randint(len(x), (32,))
+        z = client(x[index])
+        stack.train_adversaries(x[index], z)
+        optimizer.zero_grad()
+        sum(stack.penalties(x[index], z, y[index]).values()).backward()  # type: ignore[union-attr]
+        optimizer.step()
+    challenge_for(tmp_path / "c", client, stack, data)
+
+    weak = InverterAttack(TrainingPlan(epochs=2, batch_size=8, lr=3e-3), width=8, blocks=0)
+    strong = InverterAttack(TrainingPlan(epochs=12, batch_size=8, lr=3e-3, weight_decay=0.0), width=32, blocks=0)
+    tuned = InverterAttack(TrainingPlan(epochs=4, batch_size=8, lr=3e-3), width=8, blocks=0, start="adversary")
+    search = OptimisationAttack(steps=120, tv_weights=(1e-3,))
+    common = {"bound_images": 100, "fisher_images": 2, "calibration_images": 100}
+    quick = Budget("quick", (*TINY.attacks[:2], ("inverter_short", weak)), **common)
+    thorough = Budget(
+        "thorough",
+        (*quick.attacks, ("inverter_from_adversary", tuned), ("inverter_wide", strong), ("optimisation", search)),
+        may_settle=True,
+        **common,
+    )
+    out = tmp_path / "out"
+    fast = audit(tmp_path / "c", out, budget=quick, device="cpu")
+    full = audit(tmp_path / "c", out, budget=thorough, device="cpu")
+    print(
+        "quick", fast["headline"], "\nthorough", full["headline"], "\n", full["short_attack"], full["settled"]["reason"]
+    )
+    assert fast["headline"]["mse"] > 5 * full["headline"]["mse"]
+    assert full["headline"]["psnr"] > 30
+    assert fast["headline"]["status"] == "under-trained" and fast["settled"]["verdict"] != "settled"
+    assert full["short_attack"]["overrates"] and "quick audit overrates this client" in full["short_attack"]["text"]
+    assert full["settled"]["verdict"] == "not settled"
+    efforts, best = full["settled"]["effort"], full["settled"]["best_mse"]
+    assert list(efforts) == sorted(efforts) and list(best) == sorted(best, reverse=True)

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from attention_cem.attacks import Challenge, SealBrokenError
+from attention_cem.attacks.challenge import ANSWERS_FOLDER
+from attention_cem.attacks.sealed_folder import sha256_of
+from attention_cem.auditing import Answers, write_challenge
+from attention_cem.data import to_float
+from attention_cem.defences import DefenceStack, FeatureDropout, GaussianNoise, InformationBottleneck
+from attention_cem.splitting import build_split_model
+from tests.attacks.helpers import challenge_for, identity_client, noise, small_data
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    data = small_data(train=40, test=20)
+    server = nn.Sequential(nn.Flatten(), nn.Linear(768, 4))
+    challenge_for(
+        tmp_path / "c", identity_client(), noise(0.1), data, server=server, members=data.train, non_members=data.test
+    )
+    return tmp_path / "c"
+
+
+def test_challenge__holds_what_the_threat_model_grants(folder: Path) -> None:
+    data = small_data(train=40, test=20)
+    challenge = Challenge(folder)
+    assert challenge.test_features().shape == (1, 20, 12, 8, 8)
+    assert torch.equal(challenge.attacker_images().images, data.train.images)
+    x = to_float(data.test.images)
+    assert torch.equal(challenge.client()(x), identity_client()(x))
+    assert challenge.stack().describe() == noise(0.1).describe()
+    deviation = (challenge.test_features()[0] - identity_client()(x)).std()
+    assert 0.09 < float(deviation) < 0.11
+    assert 0 <= challenge.manifest["accuracy"] <= 1
+
+
+def test_challenge__is_complete_without_our_code(folder: Path) -> None:
+    """A third party has JSON, safetensors and the README: every file is listed there with its hash."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for name, entry in manifest["files"].items():
+        assert sha256_of(folder / name) == entry["sha256"]
+    readme = (folder / "README.md").read_text()
+    assert all(name in readme for name in manifest["files"] if name != "README.md")
+
+
+def test_challenge__noise_is_fresh_for_every_image_and_draw(tmp_path: Path) -> None:
+    data = small_data(train=40, test=20)
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), data, test_draws=3, attacker_draws=2)
+    first, second, third = challenge.test_features() - identity_client()(to_float(data.test.images))
+    for a, b in ((first, second), (second, third), (first[1:], first[:-1])):
+        assert abs(float((a * b).mean())) < 5 * 8.3e-5  # σ²/√15,000 is the standard error for independent noise
+    assert challenge.attacker_features().shape[0] == 2
+
+
+def test_challenge__carries_learned_and_structured_defences(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = build_split_model("tiny_cnn", 4, (3, 16, 16))
+    bottleneck = InformationBottleneck(z_shape=(8, 4, 4), weight=1e-3)
+    nn.init.normal_(bottleneck.mean_layer.weight)
+    stack = DefenceStack([bottleneck, FeatureDropout(0.3)])
+    challenge = challenge_for(tmp_path / "c", model.client, stack, small_data(train=40, test=20))
+    z = torch.rand(4, 8, 4, 4)
+    torch.testing.assert_close(challenge.stack().emission(z), stack.emission(z))
+
+
+TAMPERING = {
+    "truncated": lambda f: (f / "test_features.safetensors").write_bytes(
+        (f / "test_features.safetensors").read_bytes()[:-1]
+    ),
+    "altered": lambda f: _flip_last_byte(f / "attacker_images.safetensors"),
+    "missing": lambda f: (f / "attacker_features.safetensors").unlink(),
+    "added": lambda f: (f / "client.pkl").write_bytes(b"x"),
+    "linked": lambda f: _link(f / "client.json"),
+    "manifest broken": lambda f: (f / "manifest.json").write_text("{"),
+    "manifest of another kind": lambda f: (f / "manifest.json").write_text('{"format": "x"}'),
+}
+
+
+def _flip_last_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def _link(path: Path) -> None:
+    moved = path.parent.parent / "elsewhere.json"
+    shutil.move(path, moved)
+    path.symlink_to(moved)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("truncated", r"test_features\.safetensors has \d+ bytes.*truncated.*sha256"),
+        ("altered", r"attacker_images\.safetensors was altered: sha256 [0-9a-f]{64}.*lists [0-9a-f]{64}"),
+        ("missing", r"attacker_features\.safetensors is missing"),
+        ("added", r"client\.pkl is not listed"),
+        ("linked", r"client\.json is missing or not a plain file"),
+        ("manifest broken", r"manifest\.json is not valid JSON"),
+        ("manifest of another kind", "expected 'attention-cem/challenge'"),
+    ],
+)
+def test_challenge__tampered_folder_is_refused_by_name_and_hash(folder: Path, how: str, told: str) -> None:
+    TAMPERING[how](folder)
+    with pytest.raises(SealBrokenError, match=told):
+        Challenge(folder)
+
+
+def test_challenge__a_manifest_cannot_point_outside_its_folder(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["../secret"] = {"bytes": 1, "sha256": "0" * 64}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(SealBrokenError, match="plain file names"):
+        Challenge(folder)
+
+
+def test_answers__are_apart_and_belong_to_their_challenge(folder: Path, tmp_path: Path) -> None:
+    data = small_data(train=40, test=20)
+    challenge = Challenge(folder)
+    answers = Answers(folder, challenge.manifest["answers_sha256"])
+    assert torch.equal(answers.images(), data.test.images)
+    assert not any(hasattr(challenge, name) for name in ("answers", "test_images", "test_labels"))
+    other = challenge_for(tmp_path / "other", identity_client(), noise(0.1), small_data(train=40, test=10))
+    with pytest.raises(SealBrokenError, match="another challenge"):
+        Answers(folder, other.manifest["answers_sha256"])
+    _flip_last_byte(folder / ANSWERS_FOLDER / "answers.safetensors")
+    Challenge(folder)  # the attacker's part is whole
+    with pytest.raises(SealBrokenError, match=r"answers\.safetensors was altered"):
+        Answers(folder, challenge.manifest["answers_sha256"])
+
+
+def test_write_challenge__never_overwrites_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+    data = small_data(train=40, test=20)
+    (tmp_path / "there").mkdir()
+    with pytest.raises(ValueError, match="never overwritten"):
+        challenge_for(tmp_path / "there", identity_client(), noise(0.1), data)
+
+    class Failing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("broken client")
+
+    with pytest.raises(RuntimeError, match="broken client"):
+        challenge_for(tmp_path / "new", Failing(), noise(0.1), data)
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_write_challenge__refuses_sets_that_prove_nothing(tmp_path: Path) -> None:
+    data = small_data(train=40, test=20)
+    arguments = {"client": identity_client(), "stack": noise(0.1)}
+    with pytest.raises(ValueError, match="never saw"):
+        write_challenge(tmp_path / "a", attacker=data.train, test=data.train, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="draws"):
+        write_challenge(tmp_path / "b", attacker=data.train, test=data.test, test_draws=0, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="both members and non_members"):
+        write_challenge(tmp_path / "c", attacker=data.train, test=data.test, members=data.train, **arguments)  # type: ignore[arg-type]
+
+
+def test_write_challenge__leaves_mode_and_generator_of_the_callers_objects_alone(tmp_path: Path) -> None:
+    client, stack = build_split_model("tiny_cnn", 4, (3, 16, 16)).client.train(), DefenceStack([GaussianNoise(0.1)])
+    stack.generator = torch.Generator().manual_seed(5)
+    own = stack.generator
+    challenge_for(tmp_path / "c", client, stack, small_data(train=40, test=20))
+    assert client.training and stack.generator is own

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from attention_cem.attacks import ClassMeanAttack, CurvePoint, InverterAttack, Receipt
+from attention_cem.auditing.audit_files import FinishedAttack
+from attention_cem.auditing.calibration import _judged
+from attention_cem.auditing.effort import effort_verdict
+from attention_cem.auditing.grids import image_grid
+from attention_cem.auditing.scores import Scores
+from attention_cem.auditing.verdicts import beaten_by_baseline, headline, short_attack, status_of
+
+
+def entry(name: str, mse: float, status: str = "passed") -> dict:
+    return {"name": name, "mse": mse, "ci95": [mse, mse], "psnr": 1.0, "ssim": 0.1, "status": status, "images": 5}
+
+
+def finished(name: str, validation_mse: float, beats_floor: bool = False) -> FinishedAttack:
+    receipt = Receipt(
+        (CurvePoint(1.0, 1, validation_mse),), True, "", 0.1, validation_mse,
+        calibrated=True, calibration={"beats_floor": beats_floor},
+    )  # fmt: skip
+    scores = Scores(torch.ones(3), torch.ones(3), None)
+    return FinishedAttack(name, scores, receipt, torch.zeros(1, 3, 4, 4, dtype=torch.uint8), None, {}, {})
+
+
+def test_headline__is_the_lowest_mse_and_never_above_what_was_measured() -> None:
+    found = headline([entry("a", 0.03), entry("b", 0.02)], ["a", "b"])
+    assert found is not None and (found["attack"], found["status"]) == ("b", "passed")
+
+
+def test_headline__an_under_trained_attack_that_does_better_takes_its_place_and_is_marked() -> None:
+    found = headline([entry("a", 0.03), entry("b", 0.02, "under-trained")], ["a", "b"])
+    assert found is not None and (found["attack"], found["status"]) == ("b", "under-trained")
+    weaker = headline([entry("a", 0.03), entry("b", 0.04, "under-trained")], ["a", "b"])
+    assert weaker is not None and (weaker["attack"], weaker["status"]) == ("a", "passed")
+
+
+def test_headline__an_unaware_attack_never_weakens_the_report() -> None:
+    aware, unaware = entry("inverter", 0.02), entry("inverter_unaware", 0.05)
+    both, alone = headline([unaware, aware], ["inverter"]), headline([aware], ["inverter"])
+    assert both is not None and alone is not None and both["mse"] == alone["mse"]
+
+
+def test_headline__a_miscalibrated_attack_never_counts() -> None:
+    found = headline([entry("a", 0.03), entry("cheat", 0.0, "miscalibrated")], ["a", "cheat"])
+    assert found is not None and found["attack"] == "a"
+    assert headline([entry("cheat", 0.0, "miscalibrated")], ["cheat"]) is None
+    assert status_of(finished("cheat", 0.1, beats_floor=True)) == "miscalibrated"
+
+
+def test_headline__baselines_alone_are_no_fair_attacker() -> None:
+    found = headline([entry("class_mean", 0.03), entry("inverter", 0.05, "under-trained")], ["inverter"])
+    assert found is not None and found["status"] == "under-trained"
+
+
+def test_beaten_by_baseline__a_plateau_above_a_baseline_is_not_convergence() -> None:
+    attacks = {"class_mean": ClassMeanAttack(), "stuck": InverterAttack(), "fine": InverterAttack()}
+    judged = beaten_by_baseline(
+        [finished("class_mean", 0.05), finished("stuck", 0.06), finished("fine", 0.05)], attacks
+    )
+    assert [each.receipt.converged for each in judged] == [True, False, True]
+    assert "class_mean reaches 0.05" in judged[1].receipt.reason
+
+
+def test_short_attack__speaks_only_when_the_difference_is_large() -> None:
+    worst = entry("inverter", 0.02)
+    assert short_attack([worst], worst) is None
+    mild = short_attack([entry("inverter_short", 0.021), worst], worst)
+    strong = short_attack([entry("inverter_short", 0.03), worst], worst)
+    assert mild is not None and strong is not None
+    assert not mild["overrates"] and strong["overrates"] and "50 %" in strong["text"]
+
+
+def test_effort_verdict__needs_a_thorough_budget_to_call_it_settled() -> None:
+    flat = [CurvePoint(float(step), step, 0.02) for step in range(1, 9)]
+    falling = [CurvePoint(float(step), step, 0.02 / step) for step in range(1, 9)]
+    assert effort_verdict([flat], may_settle=True).verdict == "settled"
+    assert effort_verdict([flat], may_settle=False).verdict == "not judged"
+    assert effort_verdict([falling], may_settle=True).verdict == "not settled"
+    assert effort_verdict([], may_settle=True).verdict == "not judged"
+    chained = effort_verdict([flat, falling], may_settle=True)
+    assert chained.effort[-1] == 16.0 and chained.best_mse[7] == 0.02
+
+
+@pytest.mark.parametrize(
+    ("psnr", "constant", "passed", "beats"),
+    [(35, 0.06, True, False), (25, 0.06, False, False), (35, 0.05, False, True), (35, 0.09, False, False)],
+)
+def test_calibration__both_clients_must_come_out_right(psnr: float, constant: float, passed: bool, beats: bool) -> None:
+    found = _judged(True, psnr, 10 ** (-psnr / 10), constant, 0.06)
+    assert (found.passed, found.beats_floor) == (passed, beats)
+
+
+def test_image_grid__places_pictures_and_leaves_gaps_white() -> None:
+    grid = image_grid([torch.zeros(3, 1, 64, 64), torch.ones(2, 3, 64, 64)])
+    assert grid.shape == (2 * 64 + 6, 3 * 64 + 8, 3)
+    assert bool((grid[0] == 255).all()) and bool((grid[2:66, 2:66] == 0).all())
+    with pytest.raises(ValueError, match="rows of images"):
+        image_grid([])
