@@ -244,9 +244,6 @@ def test_audit__a_client_that_hides_from_a_weak_adversary_is_caught(tmp_path: Pa
     out = tmp_path / "out"
     fast = audit(tmp_path / "c", out, budget=quick, device="cpu")
     full = audit(tmp_path / "c", out, budget=thorough, device="cpu")
-    print(
-        "quick", fast["headline"], "\nthorough", full["headline"], "\n", full["short_attack"], full["settled"]["reason"]
-    )
     assert fast["headline"]["mse"] > 5 * full["headline"]["mse"]
     assert full["headline"]["psnr"] > 30
     assert fast["headline"]["status"] == "under-trained" and fast["settled"]["verdict"] != "settled"

@@ -101,9 +101,7 @@ def load_attacker_data(
     images, labels = owned.images.to(device), owned.labels.to(device)
     released = challenge.attacker_features()
     if released.shape[1] != len(owned):
-        raise ValueError(
-            f"{len(owned)} attacker images but features of {released.shape[1]}; write the challenge again"
-        )
+        raise ValueError(f"{len(owned)} attacker images but features of {released.shape[1]}; write the challenge again")
     client: nn.Module | None = None
     stack: DefenceStack | None = None
     if challenge.white_box:

@@ -118,16 +118,12 @@ class NearestNeighbourAttack(Attack):
         return _choose(self.kind, {k: guess_with(k) for k in numbers}, data, challenge, features, progress)
 
 
-def _class_statistics(
-    features: Tensor, data: AttackerData, num_classes: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _class_statistics(features: Tensor, data: AttackerData, num_classes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Means ``(classes, D)``, pooled deviation ``(D,)``, prior ``(classes,)`` and mean images of the classes."""
     device = features.device
     counts = torch.bincount(data.labels, minlength=num_classes).to(features.dtype)
     per_class = counts.clamp_min(1)[:, None]
-    means = (
-        torch.zeros(num_classes, features.shape[1], device=device).index_add_(0, data.labels, features) / per_class
-    )
+    means = torch.zeros(num_classes, features.shape[1], device=device).index_add_(0, data.labels, features) / per_class
     spread = (features - means[data.labels]).square().mean(0).sqrt()
     # A coordinate that never varies carries nothing; the floor keeps it from counting as infinitely precise.
     spread = spread.clamp_min(1e-6 + 1e-3 * float(spread.mean()))

@@ -86,9 +86,7 @@ class Challenge:
     def attacker_images(self) -> ImageSet:
         """Images the attacker owns, with labels."""
         images = self._tensor("attacker_images.safetensors", "images", (None, *self.image_shape))
-        return ImageSet(
-            images, self._tensor("attacker_images.safetensors", "labels", (len(images),)), self.class_names
-        )
+        return ImageSet(images, self._tensor("attacker_images.safetensors", "labels", (len(images),)), self.class_names)
 
     def attacker_features(self) -> Tensor:
         """Released features of the attacker's images, ``(draws, N, *z)``, every draw with fresh randomness."""

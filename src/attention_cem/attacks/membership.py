@@ -55,9 +55,7 @@ def membership_attack(
         views["outputs"] = _output_view(candidates.logits, loss)
     for name, view in views.items():
         with seeded(device, f"membership/{name}", seed):
-            scores[name], best_loss = _learned_scores(
-                view[known].to(device), truth.to(device), view.to(device), epochs
-            )
+            scores[name], best_loss = _learned_scores(view[known].to(device), truth.to(device), view.to(device), epochs)
         scores[name] = scores[name][unknown]
         details[name] = {"validation_loss": best_loss, "chance_loss": 0.6931}
     return MembershipResult(scores, unknown, details)

@@ -90,16 +90,14 @@ class OptimisationAttack(Attack):
         began = time.perf_counter()
         data = load_attacker_data(challenge, device)
         if data.client is None or data.stack is None:
-            raise ValueError(
-                "the optimisation attack needs a white-box challenge: it follows gradients of the client"
-            )
+            raise ValueError("the optimisation attack needs a white-box challenge: it follows gradients of the client")
         first_guess = self._start(challenge, data, starts)
         limit = min(len(data.validation_images), 256)
         known_z, known_x = data.validation_features[None, :limit], data.validation_images[:limit]
         with seeded(device, self.kind, seed):
             curves = {}
             for number, weight in enumerate(self.tv_weights, start=1):
-                paths, _ = self._search(data.client, data.stack, known_z, first_guess(known_z), weight, self.steps)
+                paths, _ = self.search(data.client, data.stack, known_z, first_guess(known_z), weight, self.steps)
                 curves[weight] = [float(mse_per_image(path, known_x).mean()) for path in paths]
                 progress(f"{self.kind}: tuning", number, len(self.tv_weights), min(map(min, curves.values())))
             weight = min(curves, key=lambda each: min(curves[each]))
@@ -148,16 +146,20 @@ class OptimisationAttack(Attack):
         best, best_value = start, torch.full((z.shape[1],), torch.inf, device=z.device)
         for restart in range(self.restarts):
             disturbed = start if restart == 0 else start + _START_SPREAD * torch.randn_like(start)
-            paths, value = self._search(client, stack, z, disturbed, weight, steps)
+            paths, value = self.search(client, stack, z, disturbed, weight, steps)
             better = value < best_value
             best = torch.where(better[:, None, None, None], paths[-1], best)
             best_value = torch.where(better, value, best_value)
         return best
 
-    def _search(
+    def search(
         self, client: nn.Module, stack: DefenceStack, z: Tensor, start: Tensor, weight: float, steps: int
     ) -> tuple[list[Tensor], Tensor]:
-        """Images at every check of the way, the start included, and the last objective ``(N,)``."""
+        """Search from ``start`` ``(N, C, H, W)`` for the images behind the releases ``z`` ``(draws, N, *z)``.
+
+        Returns:
+            Images at every check of the way, the start included, and the last objective ``(N,)``.
+        """
         target = z.mean(0)
         x = start.detach().clamp(0, 1).contiguous().clone().requires_grad_(True)
         optimizer = adam([x], self.lr)
