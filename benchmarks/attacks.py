@@ -126,7 +126,7 @@ def calibration_psnr(data: ImageData, device: torch.device, epochs: int, scratch
         scratch / "identity",
         client=identity_like_client((8, 8, 8), data.image_shape),
         stack=DefenceStack([]),
-        attacker=data.train.limit(20_000),
+        attacker=data.train,
         test=data.test,
     )
     attack = InverterAttack(TrainingPlan(epochs=epochs, probe=False))

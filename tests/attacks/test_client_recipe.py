@@ -64,6 +64,8 @@ HOSTILE = [
     ({"kind": "function", "function": "os.system", "inputs": ["true"], "options": {}}, "not supported"),
     ({"kind": "method", "method": "__reduce__", "inputs": [{"step": 0}], "options": {}}, "not supported"),
     ({"kind": "function", "function": "getattr", "inputs": [{"step": 0}, "__class__"], "options": {}}, "__class__"),
+    ({"kind": "method", "method": "relu", "inputs": [{"step": 1}], "options": {}}, "not known yet"),
+    ({"kind": "method", "method": "relu", "inputs": [], "options": {}}, "method of nothing"),
     ({"kind": "import", "inputs": [], "options": {}}, "no known kind"),
     ({"kind": "layer", "layer": "Module", "arguments": {}, "weights": "a", "inputs": [], "options": {}}, "not supp"),
     ({"kind": "layer", "layer": "Linear", "arguments": {"in_features": 10**9, "out_features": 10**9}, "weights": "a",

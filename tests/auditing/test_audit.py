@@ -81,6 +81,7 @@ def test_audit__without_a_passing_rebuilding_attack_the_headline_says_so(tmp_pat
     record = audit(tmp_path / "c", tmp_path / "out", budget=few, device="cpu")
     assert record["headline"]["status"] == "under-trained"
     assert "may be lower" in record["headline"]["note"]
+    assert any("inverter: under-trained" in warning for warning in record["warnings"])
     assert record["headline"]["mse"] >= 0.98 * record["floor_mse"]
 
 
@@ -249,5 +250,6 @@ def test_audit__a_client_that_hides_from_a_weak_adversary_is_caught(tmp_path: Pa
     assert fast["headline"]["status"] == "under-trained" and fast["settled"]["verdict"] != "settled"
     assert full["short_attack"]["overrates"] and "quick audit overrates this client" in full["short_attack"]["text"]
     assert full["settled"]["verdict"] == "not settled"
+    assert full["short_attack"]["text"] in full["warnings"]
     efforts, best = full["settled"]["effort"], full["settled"]["best_mse"]
     assert list(efforts) == sorted(efforts) and list(best) == sorted(best, reverse=True)

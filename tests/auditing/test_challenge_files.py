@@ -168,3 +168,20 @@ def test_write_challenge__leaves_mode_and_generator_of_the_callers_objects_alone
     own = stack.generator
     challenge_for(tmp_path / "c", client, stack, small_data(train=40, test=20))
     assert client.training and stack.generator is own
+
+
+def test_write_challenge__counts_test_images_the_attacker_owns(tmp_path: Path) -> None:
+    data = small_data(train=40, test=20)
+    leaked = torch.cat([data.train.images[:5], data.test.images[5:]])
+    test = data.test.__class__(leaked, data.test.labels, data.test.class_names)
+    write_challenge(tmp_path / "c", client=identity_client(), stack=noise(0.1), attacker=data.train, test=test)
+    assert Challenge(tmp_path / "c").manifest["test_images_attacker_owns"] == 5
+
+
+@pytest.mark.parametrize("shape", [[0, 8, 8], [2**20, 2**20, 1], "wide", None])
+def test_challenge__absurd_shapes_are_refused(folder: Path, shape: object) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["z_shape"] = shape
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(SealBrokenError, match="lacks or misstates"):
+        Challenge(folder)

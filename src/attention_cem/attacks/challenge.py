@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ CHALLENGE_FORMAT = "attention-cem/challenge"
 CHALLENGE_VERSION = 1
 ANSWERS_FOLDER = "answers"
 _LARGEST_RECIPE = 64 * 2**20
+_MOST_VALUES = 2**26  # of one image or one z
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,7 @@ class Challenge:
         self.manifest = open_sealed(self.folder, CHALLENGE_FORMAT, CHALLENGE_VERSION, (ANSWERS_FOLDER,))
         try:
             self.image_shape = _three(self.manifest["image_shape"])
-            self.z_shape = tuple(int(size) for size in self.manifest["z_shape"])
+            self.z_shape = _sizes(self.manifest["z_shape"])
             self.class_names = tuple(str(name) for name in self.manifest["class_names"])
             self.white_box = bool(self.manifest["threat_model"]["white_box"])
             self.num_test = int(self.manifest["test_images"])
@@ -101,9 +103,11 @@ class Challenge:
     def stack(self) -> DefenceStack:
         """The defence between client and server, with its learned parts (white-box challenges only)."""
         self._need_white_box()
-        stack = build_stack(self.manifest["defence"]["defences"])
-        state = self._tensors("defence.safetensors")
-        stack.load_state_dict(state)
+        try:
+            stack = build_stack(self.manifest["defence"]["defences"])
+            stack.load_state_dict(self._tensors("defence.safetensors"))
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise SealBrokenError(f"the defence in {self.folder} cannot be rebuilt: {error}") from error
         return stack.eval().requires_grad_(False)
 
     def defender_adversary(self) -> AdversarialInverter | None:
@@ -158,8 +162,15 @@ class Challenge:
             raise SealBrokenError(f"{self.folder / file} cannot be read: {error}") from error
 
 
+def _sizes(values: Any) -> tuple[int, ...]:
+    sizes = tuple(int(value) for value in values)
+    if not sizes or min(sizes) < 1 or math.prod(sizes) > _MOST_VALUES:
+        raise ValueError(f"shape {sizes}: sizes must be positive and hold at most {_MOST_VALUES} values")
+    return sizes
+
+
 def _three(values: Any) -> tuple[int, int, int]:
-    channels, height, width = (int(value) for value in values)
+    channels, height, width = _sizes(values)
     return channels, height, width
 
 

@@ -80,6 +80,12 @@ def build_client(recipe: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Re
     """
     if recipe.get("version") != RECIPE_VERSION:
         raise ValueError(f"this recipe has version {recipe.get('version')!r}, expected {RECIPE_VERSION}")
+    steps = recipe.get("steps")
+    if not isinstance(steps, list) or not steps or "output" not in recipe:
+        raise ValueError("a recipe needs a list of steps and an output")
+    for index, step in enumerate(steps):
+        _check_step(step, index)
+    _check_references(recipe["output"], len(steps))
     return RebuiltClient(recipe, tensors).eval().requires_grad_(False)
 
 
@@ -94,7 +100,6 @@ class RebuiltClient(nn.Module):
         self.tensors = nn.ParameterDict()
         by_weights: dict[str, nn.Module] = {}
         for index, step in enumerate(self._steps):
-            _check_step(step, index)
             if step["kind"] == "layer":
                 prefix = step["weights"]
                 if prefix not in by_weights:
@@ -220,12 +225,30 @@ def _check_step(step: Any, index: int) -> None:
         return
     if not isinstance(step.get("inputs"), list) or not isinstance(step.get("options"), dict):
         raise ValueError(f"step {index} of the recipe must list its inputs and options")
+    _check_references([step["inputs"], *step["options"].values()], index)
+    if kind == "layer" and not isinstance(step.get("arguments"), dict):
+        raise ValueError(f"step {index} of the recipe must name the arguments of its layer")
+    if kind == "method" and not step["inputs"]:
+        raise ValueError(f"step {index} of the recipe calls a method of nothing")
     known: Container[Any] = {"layer": set(LAYERS), "function": set(FUNCTIONS), "method": METHODS}[kind]
     if step.get(kind) not in known:
         raise ValueError(f"step {index} of the recipe names the {kind} {step.get(kind)!r}, which is not supported")
     attribute = step["inputs"][1] if step.get("function") == "getattr" and len(step["inputs"]) == 2 else None
     if step.get("function") == "getattr" and (not isinstance(attribute, str) or attribute not in ATTRIBUTES):
         raise ValueError(f"step {index} of the recipe reads the attribute {attribute!r}; only shape and ndim may be")
+
+
+def _check_references(value: Any, index: int) -> None:
+    """Every step a value names must come before step ``index``."""
+    if isinstance(value, list):
+        for each in value:
+            _check_references(each, index)
+    elif isinstance(value, dict) and "step" in value:
+        place = value["step"]
+        if type(place) is not int or not 0 <= place < index:
+            raise ValueError(f"step {index} of the recipe uses the result of step {place!r}, which is not known yet")
+    elif isinstance(value, dict) and "slice" in value:
+        _check_references(value["slice"], index)
 
 
 def _built_layer(step: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> nn.Module:

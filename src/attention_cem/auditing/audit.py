@@ -1,4 +1,27 @@
-"""The audit: every attack of a budget, its receipt, the bounds beside it, one record."""
+"""The audit: every attack of a budget, its receipt, the bounds beside it, one record.
+
+``audit.json``, version 1. Every figure's definition stands in the file itself, under ``definitions``.
+
+=================  ====================================================================================================
+headline           worst case: ``attack``, ``mse``, ``ci95``, ``psnr``, ``ssim``, ``images``, ``status``, ``note``
+accuracy           of the server on released features, or null
+attacks            list of ``name``, ``mse``, ``ci95``, ``psnr``, ``ssim``, ``status``, ``images``, ``identity``, and
+                   ``receipt``: ``converged``, ``reason``, ``train_test_gap``, ``calibrated``, ``calibration``,
+                   ``curve`` {``effort``, ``epoch``, ``mse``}, ``train_mse``, ``validation_mse``, ``epochs``,
+                   ``parameters``, ``seconds``
+bounds             ``available``; if so ``theorem2_leakage``, ``information_upper_bound``, ``information_upper_end``,
+                   ``relative_mse_floor``, ``mixture_components``, ``dfil``, ``dfil_mse_floor``, ``assumptions``;
+                   else ``reason``
+definitions        one sentence each
+settled            ``verdict``, ``reason``, ``effort``, ``best_mse``: validation MSE over attack effort
+short_attack       what a short attack alone would have reported, or null
+membership         by attack ``auc``, ``tpr_at_1_percent_fpr``, ``candidates``; or null
+floor_mse          MSE of one who sees nothing
+warnings           list of sentences
+format, version    ``attention-cem/audit``, 1
+budget, seed, threat_model, defence, about, challenge_sha256, device, versions: where the figures come from
+=================  ====================================================================================================
+"""
 
 from __future__ import annotations
 
@@ -123,6 +146,7 @@ def audit(
     record = _record(challenge, spent, finished, bounds, _membership(challenge, answers, place, spent, seed), seed)
     record["floor_mse"] = mean_image_mse(challenge.attacker_images(), images)
     record["device"] = str(place)
+    record["warnings"] = _warnings(challenge, record)
     for each in finished:
         write_grid(folder / f"reconstructions_{each.name}.png", [images[:SAMPLES], each.samples])
     write_grid(folder / "reconstructions.png", [images[:SAMPLES], *(each.samples for each in finished)])
@@ -207,6 +231,24 @@ def _record(
         "seed": seed,
         "versions": {"attention_cem": __version__, "torch": torch.__version__, "python": platform.python_version()},
     }
+
+
+def _warnings(challenge: Challenge, record: Mapping[str, Any]) -> list[str]:
+    told = []
+    owned = challenge.manifest.get("test_images_attacker_owns") or 0
+    if owned:
+        told.append(f"{owned} of {challenge.num_test} test images are also among the attacker's: their MSE is too low")
+    worst = record["headline"]
+    if worst is None:
+        told.append("no attack is calibrated: there is no headline")
+    elif worst["status"] != "passed":
+        told.append(f"headline: {worst['note']}")
+    told += [f"{entry['name']}: {entry['status']}" for entry in record["attacks"] if entry["status"] != "passed"]
+    if record["settled"]["verdict"] == "not settled":
+        told.append(f"not settled: {record['settled']['reason']}")
+    if record["short_attack"] is not None and record["short_attack"]["overrates"]:
+        told.append(record["short_attack"]["text"])
+    return told
 
 
 def _membership(

@@ -37,7 +37,7 @@ class Budget:
     name: str
     attacks: tuple[tuple[str, Attack], ...]
     may_settle: bool = False
-    calibration_images: int = 20_000
+    calibration_images: int = 50_000
     bound_images: int = 10_000
     fisher_images: int = 256
     membership_epochs: int = 200

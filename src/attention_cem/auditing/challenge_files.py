@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -213,7 +214,23 @@ def _write_features(
         "z_shape": list(of_test.shape[2:]),
         "test_images": len(test),
         "attacker_images": len(attacker),
+        "test_images_attacker_owns": images_in_common(attacker, test),
     }
+
+
+def images_in_common(attacker: ImageSet, test: ImageSet) -> int:
+    """How many test images the attacker owns pixel by pixel; public data sets have a few.
+
+    >>> owned = ImageSet(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64), ("a",))
+    >>> images_in_common(owned, owned)
+    2
+    """
+    owned, wanted = (
+        [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in each.images.cpu().contiguous().numpy()]
+        for each in (attacker, test)
+    )
+    known = set(owned)
+    return sum(digest in known for digest in wanted)
 
 
 def _accuracy(server: nn.Module, stack: DefenceStack, client: nn.Module, test: ImageSet) -> float:
