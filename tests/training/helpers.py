@@ -17,6 +17,8 @@ SURROGATES: dict[str, dict[str, Any]] = {
     },
     "gated": {"hidden": 16},
     "kmeans": {"num_clusters": 2},
+    "slot_mixture": {"num_slots": 2, "bank_size": 8, "reseed_every": 3},
+    "hybrid": {"quota": 2},
 }
 TIMINGS = ("images_per_s", "seconds")
 

@@ -12,8 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch._dynamo  # the first optimiser step would import it in every restart
-
 from attention_cem.splitting import build_split_model
 from attention_cem.training import train
 from attention_cem.training.checkpoint import step_checkpoints
@@ -32,30 +30,42 @@ def start(folder: Path, overrides: dict[str, Any]) -> int:
     return process
 
 
+def steps_done(folder: Path) -> int:
+    newest = step_checkpoints(folder / "checkpoints")[-1:]
+    return int(newest[0].stem.removeprefix("step-")) if newest else 0
+
+
+def wait_for_a_random_moment(folder: Path, moments: random.Random) -> None:
+    """Some time in the start of a process, or shortly after it has written some checkpoints."""
+    if moments.random() < 0.2:
+        time.sleep(moments.uniform(0.0, 0.3))
+        return
+    target = steps_done(folder) + moments.randint(1, 4)
+    while steps_done(folder) < target:
+        time.sleep(0.002)
+    time.sleep(moments.uniform(0.0, 0.1))
+
+
 def main() -> None:
     folder, request = Path(sys.argv[1]), json.loads(sys.argv[2])
     overrides, moments = request["overrides"], random.Random(request["seed"])
     build_split_model("tiny_cnn", 4, (3, 16, 16))  # imports what tracing needs
-    began = time.monotonic()
     _, status = os.waitpid(start(folder / "whole", overrides), 0)
     if status:
         sys.exit("the undisturbed run failed")
-    duration = time.monotonic() - began
-    kills, steps = 0, []
+    steps_at_kill: list[int] = []
     while True:
         process = start(folder / "killed", overrides)
-        if kills < request["kills"]:
-            time.sleep(moments.uniform(0.04, 0.13) * duration)
+        if len(steps_at_kill) < request["kills"]:
+            wait_for_a_random_moment(folder / "killed", moments)
             os.kill(process, signal.SIGKILL)
         _, status = os.waitpid(process, 0)
         if status == 0:
             break
         if not os.WIFSIGNALED(status):
             sys.exit("a resumed run failed")
-        kills += 1
-        newest = [path.stem for path in step_checkpoints(folder / "killed" / "checkpoints")[-1:]]
-        steps.append(newest[0] if newest else "none")
-    print(json.dumps({"kills": kills, "steps_at_kill": steps, "seconds": duration}))
+        steps_at_kill.append(steps_done(folder / "killed"))
+    print(json.dumps({"kills": len(steps_at_kill), "steps_at_kill": steps_at_kill}))
 
 
 if __name__ == "__main__":

@@ -124,5 +124,7 @@ def test_to_toml__is_read_back_as_it_was(tree: dict[str, Any]) -> None:
 
 
 def test_config__does_not_import_torch() -> None:
-    code = "import sys, attention_cem.training.config_reading, attention_cem.cli.train; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, attention_cem.training.config_reading, attention_cem.cli.train; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

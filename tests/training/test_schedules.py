@@ -19,7 +19,8 @@ def test_lr_factor__multistep_is_the_reference_schedule(epoch: int, lr: float) -
 
 
 @pytest.mark.parametrize(
-    ("progress", "factor"), [(0, 1.0), (5, (1 + math.sqrt(0.5)) / 2), (10, 0.5), (15, (1 - math.sqrt(0.5)) / 2), (20, 0)]
+    ("progress", "factor"),
+    [(0, 1.0), (5, (1 + math.sqrt(0.5)) / 2), (10, 0.5), (15, (1 - math.sqrt(0.5)) / 2), (20, 0)],
 )
 def test_lr_factor__cosine(progress: float, factor: float) -> None:
     assert lr_factor("cosine", progress, 20) == pytest.approx(factor, abs=1e-12)

@@ -119,7 +119,9 @@ def test_train__class_balanced_batches(tmp_path: Path) -> None:
         ({"run__device": "cdua"}, "run.device must be"),
     ],
 )
-def test_train__what_cannot_be_built_is_a_config_error(tmp_path: Path, overrides: dict[str, object], message: str) -> None:
+def test_train__what_cannot_be_built_is_a_config_error(
+    tmp_path: Path, overrides: dict[str, object], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         train(tiny_config(tmp_path / "run", **overrides))
 
@@ -146,7 +148,15 @@ def test_train__the_observer_sees_every_step_and_a_surrogate_that_shut_itself_of
     train(tiny_config(tmp_path / "run", **overrides), observer=watched)
     assert watched.steps == [(epoch, step) for epoch in (1, 2, 3) for step in (1, 2, 3, 4)]
     assert watched.starts[0].steps_per_epoch == 4 and watched.starts[0].train_images == 64
-    assert len(watched.messages) == 1 and "[CEM-GATE]" in watched.messages[0] and "100%" in watched.messages[0]
+    shut = [text for text in watched.messages if "shut off on 100%" in text]
+    assert len(shut) == 1 and shut[0].startswith("[CEM-GATE] epoch 2: "), "said once, not every epoch"
+
+
+def test_train__a_warm_up_that_outlasts_the_run_is_said(tmp_path: Path) -> None:
+    watched = Recorder()
+    overrides = with_surrogate("gated") | {"surrogate__attention_warmup_epochs": 3}
+    train(tiny_config(tmp_path / "run", **overrides), observer=watched)
+    assert watched.messages[0].startswith("the surrogate is never used: it becomes active in epoch 4")
 
 
 def test_train__tensorboard_and_curves(tmp_path: Path) -> None:

@@ -49,22 +49,33 @@ def parse_settings(
     Raises:
         ConfigError: an unknown option, with the nearest match, or a value that is missing.
     """
-    known, rest = parser.parse_known_args(list(arguments))
+    free, others = _take_free(arguments)
+    known, rest = parser.parse_known_args(others)
+    if rest:
+        if rest[0].startswith("--"):
+            raise _unknown_option(parser, rest[0][2:].partition("=")[0])
+        raise ConfigError(f"unexpected argument {rest[0]!r}; settings are written --section.name value")
     names = setting_names()
-    settings = {name: str(value) for name, value in vars(known).items() if name in names}
-    while rest:
-        option = rest.pop(0)
-        if not option.startswith("--"):
-            raise ConfigError(f"unexpected argument {option!r}; settings are written --section.name value")
-        name, equals, value = option[2:].partition("=")
-        if not is_free(name):
-            raise _unknown_option(parser, name)
+    return known, {name: str(value) for name, value in vars(known).items() if name in names} | free
+
+
+def _take_free(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Settings inside free tables, whose names no parser can know, and all other arguments."""
+    free: dict[str, str] = {}
+    others: list[str] = []
+    left = list(arguments)
+    while left:
+        argument = left.pop(0)
+        name, equals, value = argument[2:].partition("=")
+        if not argument.startswith("--") or not is_free(name):
+            others.append(argument)
+            continue
         if not equals:
-            if not rest or rest[0].startswith("--"):
+            if not left or left[0].startswith("--"):
                 raise ConfigError(f"--{name} needs a value")
-            value = rest.pop(0)
-        settings[name] = value
-    return known, settings
+            value = left.pop(0)
+        free[name] = value
+    return free, others
 
 
 def _unknown_option(parser: argparse.ArgumentParser, name: str) -> ConfigError:

@@ -79,9 +79,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     except OSError as error:
         raise CheckpointError(f"cannot read the checkpoint {path}: {error.strerror or error}") from error
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{path} is damaged or was cut short ({type(error).__name__}).{_advice(path)}"
-        ) from error
+        raise CheckpointError(f"{path} is damaged or was cut short ({type(error).__name__}).{_advice(path)}") from error
     return Checkpoint(tensors, facts)
 
 

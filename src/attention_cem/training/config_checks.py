@@ -55,9 +55,7 @@ def check_config(config: Config) -> None:
         if not 0 <= value < 1:
             raise ConfigError(f"{name} must lie in [0, 1), got {value}")
     if not 0 < data.validation_fraction < 1:
-        raise ConfigError(
-            f"data.validation_fraction must lie strictly between 0 and 1, got {data.validation_fraction}"
-        )
+        raise ConfigError(f"data.validation_fraction must lie strictly between 0 and 1, got {data.validation_fraction}")
     _check_together(config)
 
 
@@ -67,12 +65,9 @@ def _check_together(config: Config) -> None:
         raise ConfigError(
             f"surrogate.lambd is {surrogate.lambd}, but surrogate.name is 'none'; name a surrogate or set lambd to 0"
         )
-    if data.classes_per_batch is not None and (
-        data.classes_per_batch < 1 or train.batch_size % data.classes_per_batch
-    ):
+    if data.classes_per_batch is not None and (data.classes_per_batch < 1 or train.batch_size % data.classes_per_batch):
         raise ConfigError(
-            f"train.batch_size {train.batch_size} must be a multiple of data.classes_per_batch "
-            f"{data.classes_per_batch}"
+            f"train.batch_size {train.batch_size} must be a multiple of data.classes_per_batch {data.classes_per_batch}"
         )
     if sorted(set(train.milestones)) != train.milestones or any(m < 1 for m in train.milestones):
         raise ConfigError(f"train.milestones must be rising whole numbers from 1 on, got {train.milestones}")

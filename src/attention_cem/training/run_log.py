@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attention_cem.surrogates import SelfDeceptionAlarm
 from attention_cem.training.activation import SurrogateMode
 from attention_cem.training.config import Config
 from attention_cem.training.evaluation import Score
@@ -16,8 +18,6 @@ from attention_cem.training.loggers import TensorBoardLog
 from attention_cem.training.observer import Observer
 from attention_cem.training.progress import Position, StepValues
 from attention_cem.training.run_folder import RunFolder
-
-SHUTOFF_WARNING = 0.5
 
 
 class EpochTimes:
@@ -99,12 +99,15 @@ class RunLog:
         self, config: Config, folder: RunFolder, observer: Observer, is_main: bool, position: Position
     ) -> None:
         self._folder, self._observer, self._is_main = folder, observer, is_main
-        self._warned = False
+        self._said: set[str] = set()
+        self._alarm = SelfDeceptionAlarm()
         self._nonfinite = 0
         self._tensorboard: TensorBoardLog | None = None
         if is_main:
             rows = folder.keep_metrics(position.epoch)
             self._nonfinite = rows[-1]["nonfinite_steps"] if rows else 0
+            for row in rows:
+                self._alarms(row, SurrogateMode(row["surrogate_mode"]))
             if config.run.tensorboard:
                 self._tensorboard = TensorBoardLog(folder.tensorboard, position.epoch + 1)
 
@@ -114,6 +117,7 @@ class RunLog:
         """Keep one epoch."""
         if not self._is_main:
             return
+        row = {**row, "alarms": self._alarms(row, mode)}
         self._folder.append_metrics(row)
         if self._tensorboard is not None:
             self._tensorboard.scalars(row)
@@ -121,24 +125,29 @@ class RunLog:
             if surrogate is not None:
                 self._tensorboard.gates(surrogate, row["epoch"])
         self._observer.epoch_done(row)
-        self._warn(row, mode)
+        self._warn(row)
 
     def close(self) -> None:
         """Close the event files."""
         if self._tensorboard is not None:
             self._tensorboard.close()
 
-    def _warn(self, row: Mapping[str, Any], mode: SurrogateMode) -> None:
+    def _alarms(self, row: Mapping[str, Any], mode: SurrogateMode) -> list[str]:
+        if mode is not SurrogateMode.ACTIVE or row["rob_loss"] is None:
+            return []
+        figures = {name.removeprefix("surrogate."): value for name, value in row.items()}
+        return self._alarm.update({name: value for name, value in figures.items() if isinstance(value, int | float)})
+
+    def _warn(self, row: Mapping[str, Any]) -> None:
         if row["nonfinite_steps"] > self._nonfinite:
             self._observer.message(
                 f"epoch {row['epoch']}: the surrogate was not finite on {row['nonfinite_steps'] - self._nonfinite} "
                 "step(s); they trained without it"
             )
             self._nonfinite = row["nonfinite_steps"]
-        shut = row["shutoff_share"] or 0.0
-        if mode is SurrogateMode.ACTIVE and shut > SHUTOFF_WARNING and not self._warned:
-            self._warned = True
-            self._observer.message(
-                f"[CEM-GATE] epoch {row['epoch']}: the surrogate shut itself off on {shut:.0%} of the steps after "
-                "its warm-up, so it protects nothing there; see shutoff_share in metrics.jsonl"
-            )
+        for text in row["alarms"]:
+            # The figures in a sentence change every epoch; the sentence is said once.
+            kind = re.sub(r"[\d.,+%-]+", "", text)
+            if kind not in self._said:
+                self._said.add(kind)
+                self._observer.message(f"[CEM-GATE] epoch {row['epoch']}: {text}")

@@ -9,7 +9,7 @@ import torch
 
 from attention_cem.data import ImageData
 from attention_cem.splitting import SplitModel
-from attention_cem.training.activation import SurrogateMode
+from attention_cem.training.activation import SurrogateMode, first_active_epoch
 from attention_cem.training.building import (
     build_images,
     build_networks,
@@ -86,9 +86,7 @@ class Trainer:
         estimator = [] if self.surrogate is None else list(self.surrogate.parameters())
         task = [*self.model.parameters(), *self.stack.trainable_parameters()]
         self.optimiser = build_optimiser(task, estimator, config.train, config.surrogate)
-        compiled = (
-            (torch.compile(self.model.client), torch.compile(self.model.server)) if config.train.compile else ()
-        )
+        compiled = (torch.compile(self.model.client), torch.compile(self.model.server)) if config.train.compile else ()
         self.step = TrainingStep(
             self.model,
             self.stack,
@@ -118,9 +116,7 @@ class Trainer:
             return
         checkpoint = read_checkpoint(paths[-1])
         if checkpoint.facts.get("config_hash") != config_hash(self.config):
-            raise CheckpointError(
-                f"{paths[-1]} was written by a run with another configuration; use a new run.folder"
-            )
+            raise CheckpointError(f"{paths[-1]} was written by a run with another configuration; use a new run.folder")
         restore_state(checkpoint, self.modules, self.optimiser, self.step.meter)
         self.position, self.best, self.seconds = position_from_facts(checkpoint.facts)
 
@@ -129,6 +125,7 @@ class Trainer:
         log = RunLog(self.config, self.folder, self.observer, self.world.is_main, self.position)
         if self.world.is_main:
             self.observer.started(self._facts_at_start())
+            self._say_if_never_active()
         self.world.share_from_main([*self.model.state_dict().values()])
         started = time.monotonic() - self.seconds
         self._last_write = time.monotonic()
@@ -236,6 +233,15 @@ class Trainer:
     def _score(self, batches: Any, purpose: str, epoch: int) -> Score:
         seed_stream(self.device, purpose, self.config.train.seed, epoch, self.world.rank)
         return score(self.model, self.stack, batches, num_classes=self.num_classes, world=self.world, bf16=self.bf16)
+
+    def _say_if_never_active(self) -> None:
+        settings = self.config.surrogate
+        first = first_active_epoch(settings.attention_warmup_epochs)
+        if settings.name != "none" and settings.lambd > 0 and first > self.config.train.epochs:
+            self.observer.message(
+                f"the surrogate is never used: it becomes active in epoch {first}, training ends after "
+                f"{self.config.train.epochs} (surrogate.attention_warmup_epochs, train.epochs)"
+            )
 
     def _facts_at_start(self) -> RunStart:
         return RunStart(

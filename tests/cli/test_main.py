@@ -1,0 +1,39 @@
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from attention_cem import __version__
+from attention_cem.cli.main import COMMANDS, main
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
+def test_help__comes_quickly_and_without_torch(arguments: list[str]) -> None:
+    code = f"import sys; sys.argv[1:] = {arguments!r}\nfrom attention_cem.cli.main import main\n"
+    code += "try: main()\nexcept SystemExit: pass\nsys.exit('torch' in sys.modules or 'rich' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    times = []
+    for _ in range(3):  # the machine may be busy: the best of three tells what the command costs
+        start = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+        )
+        times.append(time.perf_counter() - start)
+        assert done.returncode == 0 and "attention-cem" in done.stdout
+    print(f"{' '.join(arguments)}: {min(times):.2f} s")
+    assert min(times) < 0.5
+
+
+def test_main__version_and_overview(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0 and __version__ in capsys.readouterr().out
+    assert main(["--help"]) == 0
+    overview = capsys.readouterr().out
+    assert all(command in overview for command in COMMANDS)
+    assert main([]) == 2
+
+
+def test_main__an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trian"]) == 2
+    assert capsys.readouterr().err == "attention-cem: unknown command 'trian'; did you mean 'train'?\n"

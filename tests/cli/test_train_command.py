@@ -1,0 +1,142 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from attention_cem.cli.main import main
+from attention_cem.cli.progress import LineObserver, health, watch
+from attention_cem.training import Observer
+
+ROOT = Path(__file__).parents[2]
+TINY = [
+    *("--data.options.size", "16", "--data.options.num_train", "120", "--data.options.num_test", "40"),
+    *("--data.options.num_classes", "4", "--model.name", "tiny_cnn", "--train.batch_size", "16"),
+    *("--run.device", "cpu", "--run.tensorboard", "false", "--run.figures", "false"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--train.epoch", "3"], "unknown setting 'train.epoch'; did you mean 'train.epochs'?"),
+        (["--epochs", "3"], "unknown option --epochs; did you mean --train.epochs?"),
+        (["--confg", "x"], "unknown option --confg; did you mean --config?"),
+        (["--train.epochs", "many"], "train.epochs must be a whole number, got 'many'"),
+        (["--train.epochs"], "expected one argument"),
+        (["--surrogate.arguments.k"], "--surrogate.arguments.k needs a value"),
+        (["--surrogate.arguments.k", "--quiet", "1"], "--surrogate.arguments.k needs a value"),
+        (["stray"], "unexpected argument 'stray'"),
+        (["--config", "absent.toml"], "cannot read the configuration absent.toml"),
+        (["--resume", "absent"], "absent is no run folder"),
+        (["--surrogate.lambd", "3"], "surrogate.name is 'none'"),
+    ],
+)
+def test_train__a_wrong_request_is_one_line_and_exit_code_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("attention-cem train: error: ") and message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data.name", "cifar11"], "unknown data set 'cifar11'"),
+        (["--surrogate.name", "slotmixture", "--surrogate.lambd", "1"], "did you mean 'slot_mixture'?"),
+        (["--data.name", "cifar10", "--data.root", "absent"], "How to get it"),
+    ],
+)
+def test_train__names_that_only_the_library_knows(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *arguments, "--run.folder", str(tmp_path / "run"), "--quiet"]) == 2
+    error = capsys.readouterr().err.splitlines()
+    assert len(error) == 1 and message in error[0]
+
+
+def test_train__overrides_win_over_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    config = str(ROOT / "configs" / "cifar10-paper.toml")
+    overrides = ["--train.epochs=2", "--defence.gaussian_noise.sigma", "0.5", "--surrogate.arguments.num_clusters=3"]
+    assert main(["train", "--config", config, *overrides, "--print-config"]) == 0
+    printed = capsys.readouterr().out
+    assert "epochs = 2\n" in printed and "sigma = 0.5" in printed and "num_clusters = 3" in printed
+
+
+def test_train__runs_reports_and_refuses_to_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(tmp_path / "run")
+    assert main(["train", *TINY, "--train.epochs", "1", "--run.folder", folder]) == 0
+    captured = capsys.readouterr()
+    assert "test accuracy" in captured.out and folder in captured.out and "epoch 1/1" in captured.err
+    assert main(["train", *TINY, "--train.epochs", "1", "--run.folder", folder]) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert main(["train", "--resume", folder]) == 0, "a finished run reports its result again"
+    assert main(["train", "--resume", folder, "--train.lr", "1"]) == 2
+    assert "train.lr: 0.05 → 1.0" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_train__ctrl_c_leaves_a_run_that_resumes(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    command = [sys.executable, "-m", "attention_cem.cli.main", "train"]
+    settings = [*TINY, "--train.epochs", "200", "--run.folder", str(folder)]
+    process = subprocess.Popen([*command, *settings], stderr=subprocess.PIPE, text=True, env=environment)
+    deadline = time.monotonic() + 60
+    while not (folder / "metrics.jsonl").is_file() or not (folder / "metrics.jsonl").stat().st_size:
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert f"attention-cem train --resume {folder}" in errors and "Traceback" not in errors
+    assert list((folder / "checkpoints").glob("step-*.safetensors"))
+
+
+@pytest.mark.slow
+def test_train__the_cifar10_preset_on_a_small_part_of_the_data(tmp_path: Path) -> None:
+    data = os.environ.get("ATTENTION_CEM_DATA")
+    if data is None:
+        pytest.skip("set ATTENTION_CEM_DATA to the folder with CIFAR-10")
+    started = time.monotonic()
+    config = str(ROOT / "configs" / "cifar10-sound.toml")
+    limits = ["--data.root", data, "--data.limit", "2000", "--train.epochs", "2", "--run.folder", str(tmp_path / "run")]
+    assert main(["train", "--config", config, *limits]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    assert len(rows) == 2 and time.monotonic() - started < 120
+
+
+def test_watch__is_silent_when_asked_and_on_other_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    with watch(quiet=True) as observer:
+        assert type(observer) is Observer
+    monkeypatch.setenv("RANK", "1")
+    with watch(quiet=False) as observer:
+        assert type(observer) is Observer
+    monkeypatch.delenv("RANK")
+    with watch(quiet=False) as observer:
+        assert isinstance(observer, LineObserver)
+
+
+def test_health__tells_of_a_surrogate_that_shuts_off() -> None:
+    row = {
+        "accuracy": 0.5,
+        "loss": 1.0,
+        "images_per_s": 1234.5,
+        "surrogate_mode": "active",
+        "rob_loss": 0.25,
+        "lambd": 16.0,
+        "active_classes": 10.0,
+        "shutoff_share": 0.75,
+    }
+    assert health(row) == (
+        "accuracy 50.00%  loss 1.000  1,234 images/s  rob_loss 0.2500  λ 16  10.0 classes active  shut off 75%"
+    )
