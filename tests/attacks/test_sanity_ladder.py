@@ -123,7 +123,7 @@ def test_inverter__a_short_training_does_not_call_itself_converged(tmp_path: Pat
 def test_inverter__a_flat_curve_above_the_mean_image_is_called_stuck(tmp_path: Path) -> None:
     data = small_data(train=60)
     challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.01), data)
-    attack = InverterAttack(TrainingPlan(epochs=1, batch_size=50, lr=1e-9), width=4, blocks=0)
+    attack = InverterAttack(TrainingPlan(epochs=1, lr=1e-9), width=4, blocks=0)
     receipt = attack.run(challenge, device=CPU).receipt
     assert not receipt.converged and receipt.reason.startswith("stuck")
 

@@ -66,9 +66,11 @@ def test_beaten_by_baseline__a_plateau_above_a_baseline_is_not_convergence() -> 
 
 def test_short_attack__speaks_only_when_the_difference_is_large() -> None:
     worst = entry("inverter", 0.02)
-    assert short_attack([worst], worst) is None
-    mild = short_attack([entry("inverter_short", 0.021), worst], worst)
-    strong = short_attack([entry("inverter_short", 0.03), worst], worst)
+    names = ["inverter_short", "inverter"]
+    assert short_attack([worst], names, worst) is None
+    assert short_attack([entry("inverter_short", 0.03), entry("class_mean", 0.02)], names[:1], worst) is None
+    mild = short_attack([entry("inverter_short", 0.021), worst], names, worst)
+    strong = short_attack([entry("inverter_short", 0.03), worst], names, worst)
     assert mild is not None and strong is not None
     assert not mild["overrates"] and strong["overrates"] and "50 %" in strong["text"]
 

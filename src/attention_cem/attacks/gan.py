@@ -106,12 +106,12 @@ class GanInverterAttack(Attack):
             start = plain.run(challenge, device=device, seed=seed, progress=progress)
         data = load_attacker_data(challenge, device)
         network = inverter_from(start, challenge, device).requires_grad_(True)
-        critic = Critic(challenge.image_shape).to(device)
         first = float(validation_mse(network, data.validation_features, data.validation_images))
         parameters = sum(parameter.numel() for parameter in network.parameters())
         curve = [CurvePoint(0.0, 0, first)]
         best = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
         with seeded(device, self.kind, seed), fast_convolutions(device):
+            critic = Critic(challenge.image_shape).to(device)
             run, steps, batch = self._step(network, critic, data)
             for epoch in range(1, self.epochs + 1):
                 network.train()
@@ -143,7 +143,7 @@ class GanInverterAttack(Attack):
         return AttackResult(mean_over_draws(network, challenge.test_features(), device), receipt)
 
     def _step(self, network: ResidualInverter, critic: Critic, data: AttackerData) -> Any:
-        batch = min(self.plan.batch_size, len(data))
+        batch = self.plan.batch_for(len(data))
         of_inverter = adam(list(network.parameters()), self.lr)
         of_critic = adam(list(critic.parameters()), self.lr)
         network.train()

@@ -25,6 +25,7 @@ from attention_cem.attacks.repeated_step import (
 from attention_cem.data import mse_per_image, to_float
 
 _PROBE_RATE = 0.5  # of the learning rate: high enough to move on, low enough not to forget
+_SMALLEST_BATCH = 8
 EpochDone = Callable[[int, int, float], None]
 
 
@@ -34,7 +35,9 @@ class TrainingPlan:
 
     Args:
         epochs: passes over the attacker's images in the main schedule.
-        batch_size: images a step.
+        batch_size: images a step, for sets large enough; see ``least_steps``.
+        least_steps: steps an epoch has at least. Small sets are cut into smaller batches (of 8 at least): two steps
+            an epoch would leave any inverter under-trained.
         lr: the learning rate the cosine starts from.
         weight_decay: L2 penalty, as Adam takes it.
         probe: after the schedule, train on for half as many epochs from a restarted learning rate to see whether
@@ -46,10 +49,19 @@ class TrainingPlan:
     lr: float = 1e-3
     weight_decay: float = 1e-4
     probe: bool = True
+    least_steps: int = 50
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 1 or self.lr <= 0 or self.weight_decay < 0:
-            raise ValueError(f"a training plan needs positive epochs, batch_size and lr, got {self}")
+        if min(self.epochs, self.batch_size, self.least_steps) < 1 or self.lr <= 0 or self.weight_decay < 0:
+            raise ValueError(f"a training plan needs positive epochs, batch_size, least_steps and lr, got {self}")
+
+    def batch_for(self, images: int) -> int:
+        """Images a step when the attacker has so many to train on.
+
+        >>> TrainingPlan().batch_for(45_000), TrainingPlan().batch_for(1000), TrainingPlan().batch_for(100)
+        (256, 20, 8)
+        """
+        return min(self.batch_size, images, max(_SMALLEST_BATCH, images // self.least_steps))
 
     @property
     def probe_epochs(self) -> int:
@@ -139,7 +151,7 @@ def _train(
     epochs: int,
     record: Callable[[float], None],
 ) -> None:
-    batch = min(plan.batch_size, len(data))
+    batch = plan.batch_for(len(data))
     steps = len(data) // batch
     network.train()
     parameters = list(network.parameters())

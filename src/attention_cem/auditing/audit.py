@@ -210,7 +210,8 @@ def _record(
 ) -> dict[str, Any]:
     entries = [attack_entry(each) for each in finished]
     kinds = dict(budget.attacks)
-    worst = headline(entries, [name for name, attack in kinds.items() if attack.rebuilds_unseen])
+    rebuilding = [name for name, attack in kinds.items() if attack.rebuilds_unseen]
+    worst = headline(entries, rebuilding)
     curves = [each.receipt.curve for each in finished if kinds[each.name].kind == "inverter"]
     return {
         "format": AUDIT_FORMAT,
@@ -221,7 +222,7 @@ def _record(
         "bounds": dict(bounds),
         "definitions": _DEFINITIONS,
         "settled": asdict(effort_verdict(curves, may_settle=budget.may_settle)),
-        "short_attack": short_attack(entries, worst),
+        "short_attack": short_attack(entries, rebuilding, worst),
         "membership": membership,
         "budget": budget.name,
         "threat_model": challenge.manifest["threat_model"],

@@ -84,10 +84,18 @@ def headline(entries: Sequence[Mapping[str, Any]], rebuilding: Collection[str]) 
     return {"attack": worst["name"], **figures, "images": worst["images"], "status": status, "note": note}
 
 
-def short_attack(entries: Sequence[Mapping[str, Any]], worst: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What a short attack alone would have reported, beside the worst case; None if none was run."""
+def short_attack(
+    entries: Sequence[Mapping[str, Any]], rebuilding: Collection[str], worst: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """What a short attack alone would have reported, beside the worst case; None if it was the only one, or not run.
+
+    Args:
+        entries: rows of the record.
+        rebuilding: names of the attacks that can rebuild unseen images.
+        worst: the headline.
+    """
     short = next((entry for entry in entries if entry["name"] == SHORT_INVERTER), None)
-    if short is None or worst is None or worst["mse"] <= 0:
+    if short is None or worst is None or worst["mse"] <= 0 or set(rebuilding) == {SHORT_INVERTER}:
         return None
     excess = short["mse"] / worst["mse"] - 1
     overrates = excess > OVERRATED
