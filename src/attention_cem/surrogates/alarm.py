@@ -20,8 +20,8 @@ class SelfDeceptionAlarm:
     >>> alarm = SelfDeceptionAlarm(window=2)
     >>> for epoch, loss in enumerate([1.0, 0.5, 0.1]):
     ...     words = alarm.update({"rob_loss": loss, "intra_mse": 0.04})
-    >>> words[0][:58]
-    'the surrogate reports 90 % less entropy, but the spread of '
+    >>> words[0][:60]
+    'the surrogate reports 90 % less entropy, but the spread of t'
     """
 
     window: int = 5
@@ -41,11 +41,11 @@ class SelfDeceptionAlarm:
         (loss, spread), (now_loss, now_spread) = self.history[-self.window - 1], self.history[-1]
         if loss <= 0 or spread <= 0:
             return None
-        fell, followed = 1 - now_loss / loss, 1 - now_spread / spread
-        if fell > self.fall and followed < self.follow * fell:
+        fell, change = 1 - now_loss / loss, now_spread / spread - 1
+        if fell > self.fall and -change < self.follow * fell:
             return (
                 f"the surrogate reports {100 * fell:.0f} % less entropy, but the spread of the features changed by "
-                f"{-100 * followed:+.0f} % in the same {self.window} epochs: the estimator is fooling itself"
+                f"{100 * change:+.0f} % in the same {self.window} epochs: the estimator is fooling itself"
             )
         return None
 

@@ -95,35 +95,41 @@ class LinearLeakage(nn.Module):
             scale = ((size / (size - 1)).sqrt() * segments.active).index_select(0, segments.row).unsqueeze(1)
             of_z = (features - class_mean(features, segments).index_select(0, segments.row)) * scale
             of_x = (pixels - class_mean(pixels, segments).index_select(0, segments.row)) * scale
-            count = (scale > 0).sum().clamp_min(1)
-            return self._leakage(of_z.T @ of_z / count, of_x.T @ of_z / count, of_x.square().sum() / count)
+            pairs = (scale > 0).sum()
+            count = pairs.clamp_min(1)
+            return self._leakage(of_z.T @ of_z / count, of_x.T @ of_z / count, of_x.square().sum() / count, pairs > 0)
 
     def _features(self, z: Tensor) -> Tensor:
         if not self.random_features:
             return z
         noisy = z + self.sigma * counter_normal(self.seed, self.steps, tuple(z.shape), z.dtype)
-        bandwidth = (z.detach().var(0).sum() * 2 + 2 * self.feature_dim * self.sigma**2).sqrt()
+        fixed = z.detach()
+        variance = (fixed - fixed.mean(0)).square().sum() / max(z.shape[0], 1)
+        bandwidth = (2 * variance + 2 * self.feature_dim * self.sigma**2).sqrt()
         return torch.cat(
             [noisy, F.normalize(torch.cos(noisy @ self.frequency / bandwidth), dim=0) * z.shape[0] ** 0.5], 1
         )
 
-    def _leakage(self, zz: Tensor, xz: Tensor, xx: Tensor) -> LeakageOutput:
+    def _leakage(self, zz: Tensor, xz: Tensor, xx: Tensor, measured: Tensor) -> LeakageOutput:
         with torch.no_grad():
-            keep = torch.where(self.steps > 0, self.momentum, 0.0).to(zz.dtype)
+            # a batch without two samples of a class says nothing: averaging its zeros in would look like privacy
+            keep = torch.where(measured, torch.where(self.steps > 0, self.momentum, 0.0), 1.0).to(zz.dtype)
             running = [
                 keep * old + (1 - keep) * new for old, new in ((self.cov_zz, zz), (self.cov_xz, xz), (self.var_x, xx))
             ]
             if self.training:
-                self.steps.add_(1)
+                usable = torch.stack([torch.isfinite(value).all() for value in (zz, xz, xx)]).all()
+                self.steps.add_((measured & usable).to(torch.int64))
                 for buffer, value in zip((self.cov_zz, self.cov_xz, self.var_x), running, strict=True):
-                    buffer.copy_(value)
+                    buffer.copy_(torch.where(usable, value, buffer))  # a bad batch shows in the output alone
         # the running value with the batch's gradient
         cov_zz = running[0] + zz - zz.detach()
         cov_xz = running[1] + xz - xz.detach()
-        ridge = 0.0 if self.random_features else self.sigma**2
-        ridge = ridge + 1e-5 * cov_zz.detach().diagonal().mean() + torch.finfo(zz.dtype).tiny
+        noise = 0.0 if self.random_features else self.sigma**2
+        ridge = noise + 1e-5 * cov_zz.detach().diagonal().mean() + torch.finfo(zz.dtype).tiny
         identity = torch.eye(cov_zz.shape[0], dtype=zz.dtype, device=zz.device)
-        factor, _ = torch.linalg.cholesky_ex(cov_zz + ridge * identity)
+        factor, failed = torch.linalg.cholesky_ex(cov_zz + ridge * identity)
         recovered = torch.linalg.solve_triangular(factor, cov_xz.T, upper=False).square().sum()
+        recovered = torch.where(failed == 0, recovered, torch.nan)
         total = running[2].clamp_min(torch.finfo(zz.dtype).tiny)
         return LeakageOutput(recovered / total, ((total - recovered.detach()) / self.image_dim).clamp_min(0))
