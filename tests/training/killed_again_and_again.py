@@ -40,7 +40,7 @@ def wait_for_a_random_moment(folder: Path, moments: random.Random) -> None:
     if moments.random() < 0.2:
         time.sleep(moments.uniform(0.0, 0.3))
         return
-    target = steps_done(folder) + moments.randint(1, 4)
+    target = steps_done(folder) + moments.randint(1, 3)
     while steps_done(folder) < target:
         time.sleep(0.002)
     time.sleep(moments.uniform(0.0, 0.1))

@@ -47,7 +47,7 @@ def test_presets__one_of_each_kind_for_every_data_set() -> None:
         ({"surrogate.lambd": 1.0}, "surrogate.name is 'none'"),
         ({"train.nesterov": True, "train.optimiser": "adamw"}, "train.nesterov needs"),
         ({"run.device": "cpu", "train.precision": "bf16"}, "needs a CUDA device"),
-        ({"run.device": "cpu", "train.cuda_graph": True}, "needs a CUDA device"),
+        ({"run.device": "cpu", "train.cuda_graph": "on"}, "needs a CUDA device"),
         ({"data.validation_fraction": 1.0}, "strictly between 0 and 1"),
         ({"train.schedule": "one_cycle", "train.lr_warmup_epochs": 2}, "has its own rise"),
         ({"defence.gaussian_noise.name": "x"}, "defence.gaussian_noise.name is not a parameter"),

@@ -103,7 +103,7 @@ def test_resume__a_full_disk_stops_the_run_and_it_continues_later(
 
 @pytest.mark.slow
 def test_resume__killed_ten_times_at_random_moments_equals_the_uninterrupted_run(tmp_path: Path) -> None:
-    overrides = {**with_surrogate("slot_cross"), **STATEFUL, "train__epochs": 16, "run__checkpoint_seconds": 0.01}
+    overrides = {**with_surrogate("slot_cross"), **STATEFUL, "train__epochs": 12, "run__checkpoint_seconds": 0.02}
     arguments = json.dumps({"overrides": overrides, "kills": 10, "seed": 0})
     done = subprocess.run(
         [sys.executable, str(KILLED_AGAIN_AND_AGAIN), str(tmp_path), arguments],

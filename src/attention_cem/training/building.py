@@ -67,6 +67,14 @@ def uses_bf16(config: Config, device: torch.device) -> bool:
     return device.type == "cuda" and config.train.precision != "fp32"
 
 
+def uses_cuda_graph(config: Config, device: torch.device, world: World) -> bool:
+    """Whether the step is recorded; what cannot be done is refused if asked for, and left out if ``auto``."""
+    possible = device.type == "cuda" and world.size == 1
+    if config.train.cuda_graph == "on" and not possible:
+        raise ConfigError(f"train.cuda_graph 'on' needs one process on a CUDA device, not {world.size} on {device}")
+    return possible and config.train.cuda_graph != "off"
+
+
 @dataclass(frozen=True)
 class Images:
     """The three disjoint sets as batches, and the facts of the data."""
@@ -107,7 +115,7 @@ def build_images(config: Config, device: torch.device, world: World, data: Image
             channels_last=channels_last,
             **shared,  # type: ignore[arg-type]
         ),
-        validation=scoring_batches(validation, device, world),
+        validation=scoring_batches(validation, device, world, on_device=settings.on_device),
         test=data.test,
         image_shape=data.image_shape,
         class_names=data.class_names,
@@ -115,12 +123,13 @@ def build_images(config: Config, device: torch.device, world: World, data: Image
     )
 
 
-def scoring_batches(images: ImageSet, device: torch.device, world: World) -> Batches:
+def scoring_batches(images: ImageSet, device: torch.device, world: World, *, on_device: bool = True) -> Batches:
     """All images once, in order, as they are."""
     size = -(-min(1024, max(len(images), 1)) // world.size) * world.size
     return Batches(
-        images.to(device),
+        images.to(device) if on_device else images,
         size,
+        device=device,
         shuffle=False,
         rank=world.rank,
         world_size=world.size,

@@ -87,7 +87,9 @@ class TrainConfig:
     seed: int = option(0, "the only source of randomness")
     precision: Literal["auto", "fp32", "bf16"] = option("auto", "auto: bf16 autocast on CUDA, fp32 on the CPU")
     compile: bool = option(False, "torch.compile client and server")
-    cuda_graph: bool = option(False, "record the whole step as a CUDA graph (one CUDA device)")
+    cuda_graph: Literal["off", "auto", "on"] = option(
+        "off", "record the whole step as a CUDA graph; auto: where one process trains on one CUDA device"
+    )
     nonfinite_limit: int = option(25, "stop after so many steps in a row whose surrogate was not finite")
     check_steps: int = option(50, "look for trouble and stop requests every so many steps")
 

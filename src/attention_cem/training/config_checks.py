@@ -78,8 +78,8 @@ def _check_together(config: Config) -> None:
     if config.run.device == "cpu":
         if train.precision == "bf16":
             raise ConfigError("train.precision 'bf16' needs a CUDA device, but run.device is 'cpu'")
-        if train.cuda_graph:
-            raise ConfigError("train.cuda_graph needs a CUDA device, but run.device is 'cpu'")
+        if train.cuda_graph == "on":
+            raise ConfigError("train.cuda_graph 'on' needs a CUDA device, but run.device is 'cpu'")
     for name, defence in config.defence.items():
         if "name" in defence:
             raise ConfigError(f"defence.{name}.name is not a parameter: the table's name is the defence's name")

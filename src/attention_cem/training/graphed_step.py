@@ -40,7 +40,7 @@ class GraphedStep:
         if step.device.type != "cuda":
             raise ValueError(f"a CUDA graph needs a CUDA device, the model is on {step.device}")
         if step.world.size > 1:
-            raise ValueError("train.cuda_graph works with one process; switch it off under torchrun")
+            raise ValueError("a CUDA graph works with one process; set train.cuda_graph to 'off' under torchrun")
         self.step = step
         self._stream = torch.cuda.Stream(step.device)
         self._eager: dict[SurrogateMode, int] = {}

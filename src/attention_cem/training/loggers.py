@@ -60,7 +60,7 @@ class TensorBoardLog:
             return
         for name, parameter in surrogate.named_parameters():
             if parameter.numel() == 1:
-                self._writer.add_scalar(f"estimator/{name}", float(parameter), epoch)
+                self._writer.add_scalar(f"estimator/{name}", float(parameter.detach()), epoch)
 
     def close(self) -> None:
         """Flush and close the files."""

@@ -18,11 +18,13 @@ def build_optimiser(
     estimator: Iterable[nn.Parameter],
     train: TrainConfig,
     surrogate: SurrogateConfig,
+    *,
+    recorded: bool = False,
 ) -> Optimizer:
     """The optimiser with its two groups: `TASK` (client, server, defences) and `ESTIMATOR` (may be empty).
 
     Both groups exist before the first step, each with its own step size and weight decay. On CUDA the fused
-    kernels are used; for a recorded graph the step sizes are tensors there.
+    kernels are used; for a graph that is to be recorded the step sizes are tensors there.
     """
     task_parameters = [parameter for parameter in task if parameter.requires_grad]
     estimator_parameters = [parameter for parameter in estimator if parameter.requires_grad]
@@ -30,7 +32,6 @@ def build_optimiser(
         raise ValueError("the model has no parameter that requires a gradient; nothing can be trained")
     device = task_parameters[0].device
     fused = device.type == "cuda"
-    recorded = fused and train.cuda_graph
 
     def step_size(value: float) -> float | Tensor:
         return torch.tensor(value, device=device) if recorded else value

@@ -86,8 +86,6 @@ def train(
     cuda = list(range(torch.cuda.device_count())) if kind == "cuda" else []
     with joined_world(kind) as world, torch.random.fork_rng(devices=cuda):
         device = resolve_device(config.run.device, world.local_rank)
-        if config.train.cuda_graph and device.type != "cuda":
-            raise ConfigError(f"train.cuda_graph needs a CUDA device, the run is on {device}")
         folder = folder_for(config)
         if world.is_main:
             folder.prepare(config)

@@ -25,6 +25,12 @@ def collect_state(
     return Checkpoint(tensors, facts)
 
 
+def without_training_state(checkpoint: Checkpoint) -> Checkpoint:
+    """Only what is needed to use the networks, not to train on: half the size."""
+    kept = {key: value for key, value in checkpoint.tensors.items() if not key.startswith(("optimiser.", "meter."))}
+    return Checkpoint(kept, checkpoint.facts)
+
+
 def restore_state(
     checkpoint: Checkpoint, modules: Mapping[str, nn.Module], optimiser: Optimizer | None, meter: Meter | None
 ) -> None:

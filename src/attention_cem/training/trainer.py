@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import torch
 
-from attention_cem.data import ImageData
+from attention_cem.data import Batches, ImageData
 from attention_cem.splitting import SplitModel
 from attention_cem.training.activation import SurrogateMode, first_active_epoch
 from attention_cem.training.building import (
@@ -16,8 +15,10 @@ from attention_cem.training.building import (
     scoring_batches,
     state_modules,
     uses_bf16,
+    uses_cuda_graph,
 )
 from attention_cem.training.checkpoint import (
+    Checkpoint,
     CheckpointError,
     drop_old_checkpoints,
     read_checkpoint,
@@ -46,7 +47,7 @@ from attention_cem.training.progress import (
 from attention_cem.training.randomness import seed_stream
 from attention_cem.training.run_folder import RunFolder
 from attention_cem.training.run_log import EpochTimes, RunLog, epoch_row
-from attention_cem.training.run_state import collect_state, restore_state
+from attention_cem.training.run_state import collect_state, restore_state, without_training_state
 from attention_cem.training.step import StepSettings, TrainingStep
 
 
@@ -85,7 +86,8 @@ class Trainer:
         self.monitor = NonFiniteMonitor(config.train.nonfinite_limit)
         estimator = [] if self.surrogate is None else list(self.surrogate.parameters())
         task = [*self.model.parameters(), *self.stack.trainable_parameters()]
-        self.optimiser = build_optimiser(task, estimator, config.train, config.surrogate)
+        recorded = uses_cuda_graph(config, device, world)
+        self.optimiser = build_optimiser(task, estimator, config.train, config.surrogate, recorded=recorded)
         compiled = (torch.compile(self.model.client), torch.compile(self.model.server)) if config.train.compile else ()
         self.step = TrainingStep(
             self.model,
@@ -104,7 +106,7 @@ class Trainer:
             client=torch.compile(self.model.client) if compiled else None,
             server=torch.compile(self.model.server) if compiled else None,
         )
-        self.run_step = GraphedStep(self.step) if config.train.cuda_graph else self.step
+        self.run_step = GraphedStep(self.step) if recorded else self.step
         self.modules = state_modules(self.networks, self.monitor)
         self.position, self.best, self.seconds = Position(), Best(), 0.0
         self._set: StepValues | None = None
@@ -140,7 +142,9 @@ class Trainer:
         best = read_checkpoint(self.folder.best)
         kept = {name: self.modules[name] for name in ("model", "defences")}
         restore_state(best, kept, None, None)
-        return self._score(scoring_batches(self.images.test, self.device, self.world), "test", 0)
+        on_device = self.config.data.on_device
+        batches = scoring_batches(self.images.test, self.device, self.world, on_device=on_device)
+        return self._score(batches, "test", 0)
 
     def _train_epoch(self, log: RunLog, started: float, stop: StopRequest) -> None:
         epoch = self.position.epoch
@@ -206,12 +210,14 @@ class Trainer:
 
     def _finish_epoch(self, epoch: int, validation: Score, started: float) -> None:
         self.position = self.position.next_epoch()
-        if validation.accuracy > self.best.accuracy:
+        improved = validation.accuracy > self.best.accuracy
+        if improved:
             self.best = Best(validation.accuracy, epoch + 1)
             if self.world.is_main:
-                write_checkpoint(self.folder.best, self._checkpoint(started))
+                write_checkpoint(self.folder.best, without_training_state(self._checkpoint(started)))
         last = self.position.epoch == self.config.train.epochs
-        if last or self.position.epoch % self.config.run.checkpoint_epochs == 0:
+        # After a new best always: a run continued from before it would not know whose weights lie there.
+        if improved or last or self.position.epoch % self.config.run.checkpoint_epochs == 0:
             self._write_checkpoint(started)
 
     def _write_checkpoint(self, started: float) -> None:
@@ -220,7 +226,7 @@ class Trainer:
             drop_old_checkpoints(self.folder.checkpoints)
         self._last_write = time.monotonic()
 
-    def _checkpoint(self, started: float) -> Any:
+    def _checkpoint(self, started: float) -> Checkpoint:
         self.seconds = time.monotonic() - started
         facts = position_facts(self.position, self.best, self.seconds) | {
             "config_hash": config_hash(self.config),
@@ -230,7 +236,7 @@ class Trainer:
         }
         return collect_state(self.modules, self.optimiser, self.step.meter, facts)
 
-    def _score(self, batches: Any, purpose: str, epoch: int) -> Score:
+    def _score(self, batches: Batches, purpose: str, epoch: int) -> Score:
         seed_stream(self.device, purpose, self.config.train.seed, epoch, self.world.rank)
         return score(self.model, self.stack, batches, num_classes=self.num_classes, world=self.world, bf16=self.bf16)
 

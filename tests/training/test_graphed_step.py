@@ -1,0 +1,75 @@
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+from attention_cem.defences import build_stack
+from attention_cem.splitting import build_split_model
+from attention_cem.surrogates import build_surrogate, surrogate_names
+from attention_cem.training import train
+from attention_cem.training.activation import SurrogateMode
+from attention_cem.training.config import SurrogateConfig, TrainConfig
+from attention_cem.training.graphed_step import GraphedStep
+from attention_cem.training.optimisers import ESTIMATOR, TASK, build_optimiser, set_lr
+from attention_cem.training.randomness import seed_stream
+from attention_cem.training.step import StepSettings, TrainingStep
+
+from .helpers import SURROGATES, tiny_config, with_surrogate
+
+
+def test_graphed_step__is_refused_on_the_cpu() -> None:
+    model = build_split_model("tiny_cnn", 4, (3, 16, 16))
+    optimiser = build_optimiser(model.parameters(), [], TrainConfig(), SurrogateConfig())
+    step = TrainingStep(model, build_stack([]), None, optimiser, StepSettings())
+    with pytest.raises(ValueError, match="the model is on cpu"):
+        GraphedStep(step)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("optimiser_name", ["sgd", "adamw"])
+@pytest.mark.parametrize("name", surrogate_names())
+def test_graphed_step__trains_as_the_plain_step_does(name: str, optimiser_name: str) -> None:
+    """Same batches, same noise, a step size and a λ that change while the graph is replayed."""
+    device = torch.device("cuda")
+    torch.manual_seed(0)
+    model = build_split_model("tiny_cnn", 4, (3, 16, 16)).to(device).train()
+    surrogate = build_surrogate(
+        name, feature_dim=8 * 4 * 4, num_classes=4, reg_strength=0.1, **SURROGATES.get(name, {})
+    ).to(device)
+    if surrogate.needs_fit:
+        surrogate.fit(torch.randn(80, 128, device=device), torch.arange(80, device=device) % 4)
+    train_config = TrainConfig(optimiser=optimiser_name, lr=0.001)
+    results = []
+    for recorded in (False, True):
+        own_model, own_surrogate = copy.deepcopy((model, surrogate))
+        stack = build_stack([{"name": "gaussian_noise", "sigma": 0.05}]).to(device)
+        optimiser = build_optimiser(
+            own_model.parameters(), own_surrogate.parameters(), train_config, SurrogateConfig(), recorded=recorded
+        )
+        step = TrainingStep(own_model, stack, own_surrogate, optimiser, StepSettings())
+        call = GraphedStep(step) if recorded else step
+        for number in range(20):
+            generator = torch.Generator(device).manual_seed(number)
+            images = torch.rand(16, 3, 16, 16, generator=generator, device=device)
+            labels = torch.arange(16, device=device) % 4
+            set_lr(optimiser, TASK, 0.001 * (1 + number % 3))
+            set_lr(optimiser, ESTIMATOR, 0.0005)
+            step.lambd.fill_(0.01 * number)
+            seed_stream(device, "step", number)
+            call(images, labels, SurrogateMode.OBSERVE if number < 8 else SurrogateMode.ACTIVE)
+        results.append((own_model.state_dict(), step.meter.means()))
+    (plain, plain_means), (graphed, graphed_means) = results
+    for key, value in plain.items():
+        torch.testing.assert_close(graphed[key], value, rtol=1e-3, atol=1e-4, msg=lambda m, k=key: f"{k}: {m}")
+    assert graphed_means["train_loss"] == pytest.approx(plain_means["train_loss"], rel=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("cuda_graph", ["off", "on"])
+def test_train__on_cuda(tmp_path: Path, cuda_graph: str) -> None:
+    overrides = with_surrogate("slot_mixture") | {"run__device": "cuda", "train__cuda_graph": cuda_graph}
+    result = train(tiny_config(tmp_path / "run", **overrides | {"data__options__num_train": 320}))
+    assert len(result.metrics) == 3 and result.metrics[-1]["rob_loss"] is not None
