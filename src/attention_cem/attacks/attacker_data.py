@@ -42,7 +42,6 @@ class AttackerData:
     client: nn.Module | None
     stack: DefenceStack | None
     validation_images: Tensor
-    validation_labels: Tensor
     validation_features: Tensor
     augment: Augment | None = None
 
@@ -120,7 +119,6 @@ def load_attacker_data(
         client=client,
         stack=stack,
         validation_images=to_float(images[validation_index.to(device)]),
-        validation_labels=labels[validation_index.to(device)],
         validation_features=released[0, validation_index].to(device),
         augment=Augment(crop_padding=max(1, challenge.image_shape[1] // 16), flip=True)
         if augment and stack is not None

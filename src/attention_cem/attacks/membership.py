@@ -5,6 +5,7 @@ The attacker knows the answer for half of the candidates, fits on them, and is s
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +58,7 @@ def membership_attack(
         with seeded(device, f"membership/{name}", seed):
             scores[name], best_loss = _learned_scores(view[known].to(device), truth.to(device), view.to(device), epochs)
         scores[name] = scores[name][unknown]
-        details[name] = {"validation_loss": best_loss, "chance_loss": 0.6931}
+        details[name] = {"validation_loss": best_loss, "chance_loss": math.log(2)}
     return MembershipResult(scores, unknown, details)
 
 
