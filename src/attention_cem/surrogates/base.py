@@ -44,6 +44,7 @@ class ConditionalEntropySurrogate(nn.Module):
 
     Args:
         feature_dim: D, the number of values in one sample's feature z.
+        label_space: a promise that labels are 0 … label_space - 1; saves sorting them. None: any labels.
     """
 
     kind: ClassVar[str] = ""
@@ -54,8 +55,9 @@ class ConditionalEntropySurrogate(nn.Module):
     calls: Tensor
     nonfinite_calls: Tensor
 
-    def __init__(self, feature_dim: int) -> None:
+    def __init__(self, feature_dim: int, label_space: int | None = None) -> None:
         super().__init__()
+        self.label_space = None if label_space is None else require_positive_int("label_space", label_space)
         self.feature_dim = require_positive_int("feature_dim", feature_dim)
         self.register_buffer("kind_tag", encode_kind(self.kind))
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))

@@ -79,6 +79,7 @@ class GatedAttentionCEM(ConditionalEntropySurrogate):
             (:func:`~attention_cem.surrogates.objectives.assigned_nats`), with weights mixed with uniform ones.
         mix_uniform: share of the uniform weights in that mix, so that no sample can carry everything.
         variance_floor: the noise variance those nats are measured above; default σ².
+        label_space: a promise that labels are 0 … label_space - 1; saves sorting them.
 
     >>> surrogate = GatedAttentionCEM(feature_dim=16)
     >>> out = surrogate(torch.randn(8, 16), torch.tensor([0, 0, 0, 1, 1, 1, 1, 2]))
@@ -103,8 +104,9 @@ class GatedAttentionCEM(ConditionalEntropySurrogate):
         objective: str = "penalty",
         mix_uniform: float = 0.5,
         variance_floor: float | None = None,
+        label_space: int | None = None,
     ) -> None:
-        super().__init__(feature_dim)
+        super().__init__(feature_dim, label_space)
         self.form = require_choice("form", form, ("per_dim", "trace"))
         default = "normed" if form == "per_dim" else "raw"
         self.statistics_on = require_choice("statistics_on", statistics_on or default, ("normed", "raw"))
@@ -125,7 +127,7 @@ class GatedAttentionCEM(ConditionalEntropySurrogate):
 
     def estimate(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
         """The loss of features (N, D) with labels (N,)."""
-        segments = segment_classes(y, 2, only)
+        segments = segment_classes(y, 2, only, self.label_space)
         if self.objective == "penalty":
             normed = self.norm(z)
             weight = self.pooling(normed, segments)

@@ -1,6 +1,6 @@
 """HybridCEM: the cheap gated surrogate screens all classes, the slot surrogate refines the riskiest."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ class HybridCEM(ConditionalEntropySurrogate):
         feature_dim: D. num_classes: for a `SlotMixtureCEM`'s memory.
         quota: how many classes of a batch are refined at most. threshold: screened loss a refined class must exceed.
         screen, refine: the two surrogates; by default the sound ones.
-        reg_strength: σ, passed to the default surrogates.
+        reg_strength, label_space: passed to the default surrogates.
 
     >>> surrogate = HybridCEM(feature_dim=8, num_classes=4, quota=1)
     >>> z, y = torch.randn(40, 8), torch.arange(40) % 4
@@ -44,11 +44,13 @@ class HybridCEM(ConditionalEntropySurrogate):
         screen: GatedAttentionCEM | None = None,
         refine: SlotMixtureCEM | SlotCrossAttentionCEM | None = None,
         reg_strength: float = 0.025,
+        label_space: int | None = None,
     ) -> None:
-        super().__init__(feature_dim)
+        super().__init__(feature_dim, label_space)
         self.quota, self.threshold = require_positive_int("quota", quota), threshold
-        self.screen = screen or GatedAttentionCEM(feature_dim, objective="adversary", reg_strength=reg_strength)
-        self.refine = refine or SlotMixtureCEM(feature_dim, num_classes, reg_strength=reg_strength)
+        common: dict[str, Any] = {"reg_strength": reg_strength, "label_space": label_space}
+        self.screen = screen or GatedAttentionCEM(feature_dim, objective="adversary", **common)
+        self.refine = refine or SlotMixtureCEM(feature_dim, num_classes, **common)
         for name in ("screen", "refine"):
             found = getattr(self, name).feature_dim
             if found != feature_dim:

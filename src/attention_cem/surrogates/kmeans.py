@@ -46,6 +46,7 @@ class KMeansCEM(ConditionalEntropySurrogate):
         blend: see η above.
         num_iterations: Lloyd rounds in a fit.
         seed: of the k-means++ start.
+        label_space: a promise that labels are 0 … label_space - 1; saves sorting them.
 
     >>> surrogate = KMeansCEM(feature_dim=4, num_classes=2, num_clusters=3)
     >>> z, y = torch.randn(40, 4), torch.arange(40) % 2
@@ -77,8 +78,9 @@ class KMeansCEM(ConditionalEntropySurrogate):
         blend: float = 10.0,
         num_iterations: int = 10,
         seed: int = 0,
+        label_space: int | None = None,
     ) -> None:
-        super().__init__(feature_dim)
+        super().__init__(feature_dim, label_space)
         self.num_classes = require_positive_int("num_classes", num_classes)
         self.num_clusters = require_positive_int("num_clusters", num_clusters)
         self.num_iterations = require_positive_int("num_iterations", num_iterations)
@@ -140,7 +142,7 @@ class KMeansCEM(ConditionalEntropySurrogate):
         """The loss of features (N, D) with labels (N,)."""
         if not self._fitted:
             raise ValueError("KMeansCEM has no clusters yet: call fit(features, labels) once before the first batch")
-        segments = segment_classes(y, 1, only)
+        segments = segment_classes(y, 1, only, self.label_space)
         row, rows = segments.row, segments.num_rows
         place = torch.searchsorted(self.class_label, segments.label).clamp_max(self.num_classes - 1)  # (R,)
         fitted = segments.active & (self.class_label[place] == segments.label)

@@ -14,7 +14,7 @@ NEVER = -1
 class Places(NamedTuple):
     """Where the rows of a batch's classes are kept."""
 
-    index: Tensor
+    place: Tensor
     """(R,) int64: the class's place; the spare last place where it has none."""
     known: Tensor
     """(R,) bool: whether the class has a place already."""
@@ -30,6 +30,8 @@ class ClassMemory(nn.Module):
     Args:
         feature_dim: D. max_classes: budget of places. bank_size: K, features kept per class.
         max_age: features written more than so many steps ago are not read; None: no limit.
+        label_space: a promise that labels are 0 … label_space - 1. Where there is a place for each, the label is the
+            place, and nothing has to be searched.
     """
 
     feature: Tensor
@@ -38,13 +40,21 @@ class ClassMemory(nn.Module):
     last_seen: Tensor
     cursor: Tensor
 
-    def __init__(self, feature_dim: int, max_classes: int, bank_size: int, max_age: int | None = None) -> None:
+    def __init__(
+        self,
+        feature_dim: int,
+        max_classes: int,
+        bank_size: int,
+        max_age: int | None = None,
+        label_space: int | None = None,
+    ) -> None:
         super().__init__()
         require_positive_int("max_classes", max_classes)
         require_positive_int("bank_size", bank_size)
         if max_age is not None:
             require_positive_int("max_age", max_age)
         self.max_classes, self.bank_size, self.max_age = max_classes, bank_size, max_age
+        self.place_is_label = label_space is not None and label_space <= max_classes
         # the last place takes writes that must have no effect, so that every step has the same shapes
         places = max_classes + 1
         self.register_buffer("feature", torch.zeros(places, bank_size, feature_dim))
@@ -55,6 +65,9 @@ class ClassMemory(nn.Module):
 
     def locate(self, segments: ClassSegments) -> Places:
         """The places of a batch's classes."""
+        if self.place_is_label:
+            place = torch.where(segments.active, segments.label, self.max_classes)
+            return Places(place, segments.active & (self.last_seen.index_select(0, place) != NEVER))
         match = segments.label.unsqueeze(1) == self.label[:-1]  # (R, C)
         match &= (self.last_seen[:-1] != NEVER) & segments.active.unsqueeze(1)
         known, index = match.to(torch.uint8).max(1)
@@ -75,32 +88,41 @@ class ClassMemory(nn.Module):
 
         Of a class with more samples than the bank holds, the last ones are kept.
         """
-        spare, missing = self.max_classes, segments.active & ~places.known
-        taken = torch.zeros_like(self.last_seen).index_fill(0, places.index, 1)[:-1]
-        oldest = torch.argsort(self.last_seen[:-1] + taken * (step + 2), stable=True)
-        turn = missing.to(torch.int64).cumsum(0) - 1
-        granted = missing & (turn < spare - taken.sum())
-        new_place = oldest.index_select(0, turn.clamp(0, spare - 1))
-        index = torch.where(granted, new_place, places.index)
-        fresh = torch.where(granted, new_place, spare)
-        self.written.index_fill_(0, fresh, NEVER)
-        self.cursor.index_fill_(0, fresh, 0)
+        spare = self.max_classes
+        index = places.place if self.place_is_label else self._granted(segments, places, step)
         self.label.index_copy_(0, index, segments.label)
         self.last_seen.index_copy_(0, index, step.expand_as(index))
 
         position = rank_within_class(segments)
         size = segments.size.index_select(0, segments.row)
-        # a feature that is not finite would poison the class for ever
-        keep = (position >= size - self.bank_size) & torch.isfinite(z.detach()).all(-1)
+        keep = (position >= size - self.bank_size) & storable(z)
         place = torch.where(keep, index.index_select(0, segments.row), spare)
         column = (self.cursor.index_select(0, place) + position) % self.bank_size
         flat = place * self.bank_size + column
-        self.feature.flatten(0, 1).index_copy_(
-            0, flat, torch.where(keep[:, None], z.detach(), 0).to(self.feature.dtype)
-        )
+        stored = torch.where(keep[:, None], z.detach(), 0).to(self.feature.dtype)
+        self.feature.flatten(0, 1).index_copy_(0, flat, stored)
         self.written.flatten().index_copy_(0, flat, step.expand_as(flat))
         self.cursor.index_add_(0, index, segments.size)
         return Places(index, segments.active & (index < spare))
+
+    def _granted(self, segments: ClassSegments, places: Places, step: Tensor) -> Tensor:
+        """The places of all classes of a batch, new ones included; least recently seen classes give way."""
+        spare, missing = self.max_classes, segments.active & ~places.known
+        taken = torch.zeros_like(self.last_seen).index_fill(0, places.place, 1)[:-1]
+        oldest = torch.argsort(self.last_seen[:-1] + taken * (step + 2), stable=True)
+        turn = missing.to(torch.int64).cumsum(0) - 1
+        granted = missing & (turn < spare - taken.sum())
+        new_place = oldest.index_select(0, turn.clamp(0, spare - 1))
+        index = torch.where(granted, new_place, places.place)
+        fresh = torch.where(granted, new_place, spare)
+        self.written.index_fill_(0, fresh, NEVER)
+        self.cursor.index_fill_(0, fresh, 0)
+        return index
+
+
+def storable(z: Tensor) -> Tensor:
+    """Which features (N, D) may be remembered (N,): one that overflows when squared would poison its class for ever."""
+    return torch.isfinite(z.detach().square().sum(-1))
 
 
 def rank_within_class(segments: ClassSegments) -> Tensor:

@@ -8,11 +8,14 @@ from torch import Tensor
 
 from attention_cem.surrogates.segments import class_scores
 
+LEAST_MASS = 0.1
+
 
 def mixture_statistics(x: Tensor, assigned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Masses (R, S), means and variances (R, S, D) of samples x (R, K, D) under soft assignments (R, K, S).
 
-    Moments are taken around the mean of all samples, which changes nothing but the rounding.
+    Moments are taken around the mean of all samples, which changes nothing but the rounding; only components with
+    less than ``LEAST_MASS`` of a sample shrink towards that mean, so that no gradient is divided by almost nothing.
     """
     mass = assigned.sum(1)
     total = mass.sum(-1, keepdim=True)
@@ -20,9 +23,18 @@ def mixture_statistics(x: Tensor, assigned: Tensor) -> tuple[Tensor, Tensor, Ten
         total > 0, total, 1
     ).detach().unsqueeze(-1)
     shifted = x - centre
-    share = (assigned / torch.where(mass > 0, mass, 1).unsqueeze(1)).mT  # (R, S, K)
+    share = (assigned / mass.clamp_min(LEAST_MASS).unsqueeze(1)).mT  # (R, S, K)
     first = share @ shifted
     return mass, centre + first, (share @ shifted.square() - first.square()).clamp_min(0)
+
+
+def within_component_scatter(x: Tensor, assigned: Tensor) -> Tensor:
+    r"""Sum (D, D) of :math:`r(x-\mu_s)(x-\mu_s)^\top` over all samples (R, K, D), classes and components."""
+    mass, mean, _ = mixture_statistics(x, assigned)
+    weight = assigned.sum(-1, keepdim=True)
+    centre = (weight * x).sum(1, keepdim=True) / weight.sum(1, keepdim=True).clamp_min(1e-12)
+    shifted, mean = (x - centre).flatten(0, 1), (mean - centre).flatten(0, 1)
+    return (weight.flatten(0, 1) * shifted).T @ shifted - (mass.flatten().unsqueeze(1) * mean).T @ mean
 
 
 def shrink_variance(variance: Tensor, mass: Tensor, pooled: Tensor, strength: float) -> Tensor:

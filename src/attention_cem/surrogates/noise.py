@@ -31,7 +31,7 @@ def counter_uniform(seed: Tensor, step: Tensor, size: int) -> Tensor:
     """``size`` uniform numbers in (0, 1), float64, that depend on ``seed`` and ``step`` (int64 scalars) alone."""
     stream = splitmix64(seed + splitmix64(step + 1) * _GOLDEN)
     index = torch.arange(size, device=seed.device)
-    bits = splitmix64(stream + (index + 1) * _GOLDEN)
+    bits = splitmix64(splitmix64(index + 1) ^ stream)
     return (_shift(bits, 11).to(torch.float64) + 0.5) * 2.0**-53
 
 

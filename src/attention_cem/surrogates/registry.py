@@ -25,7 +25,9 @@ def surrogate_names() -> list[str]:
 def build_surrogate(
     name: str, *, feature_dim: int, num_classes: int, reg_strength: float, **arguments: Any
 ) -> ConditionalEntropySurrogate:
-    """Build the surrogate called ``name``; what it does not take of the three common arguments is left out.
+    """Build the surrogate called ``name`` for labels 0 … num_classes - 1.
+
+    What the surrogate does not take of the common arguments is left out.
 
     >>> from attention_cem.surrogates import build_surrogate
     >>> build_surrogate("gated", feature_dim=8, num_classes=2, reg_strength=0.1, form="trace").form
@@ -43,4 +45,5 @@ def build_surrogate(
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"surrogate {name!r} takes no argument {unknown[0]!r}{hint}")
     common = {"feature_dim": feature_dim, "num_classes": num_classes, "reg_strength": reg_strength}
+    common["label_space"] = num_classes
     return factory(**{k: v for k, v in common.items() if k in accepted and k not in arguments}, **arguments)

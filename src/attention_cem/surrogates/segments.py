@@ -36,13 +36,17 @@ class ClassSegments(NamedTuple):
         return self.size.shape[0]
 
 
-def segment_classes(labels: Tensor, min_count: int = 1, only: Tensor | None = None) -> ClassSegments:
+def segment_classes(
+    labels: Tensor, min_count: int = 1, only: Tensor | None = None, label_space: int | None = None
+) -> ClassSegments:
     """Group a batch by label.
 
     Args:
         labels: (N,) int64, any values.
         min_count: classes with fewer samples are inactive.
         only: (N,) bool, false for every sample of a class that shall be inactive.
+        label_space: a promise that labels are 0 … label_space - 1. Where that many rows are within the bound, the
+            labels are the rows, and nothing has to be sorted.
 
     Ordering rows by class size makes ``N // min_count`` a bound on the active rows: the cost follows the classes
     that take part, never the label space.
@@ -55,6 +59,8 @@ def segment_classes(labels: Tensor, min_count: int = 1, only: Tensor | None = No
     if n == 0:
         nothing = labels.new_zeros(1)
         return ClassSegments(labels, nothing, nothing.bool(), nothing, nothing.sum())
+    if label_space is not None and label_space <= n // min_count:
+        return _label_rows(labels, min_count, only, label_space)
     ordered, order = torch.sort(labels, stable=True)
     starts = torch.cat([torch.ones_like(ordered[:1]), (ordered[1:] != ordered[:-1]).to(torch.int64)])
     group = starts.cumsum(0) - 1  # (N,) in label order
@@ -78,6 +84,18 @@ def segment_classes(labels: Tensor, min_count: int = 1, only: Tensor | None = No
     active = torch.cat([active[:bound], active.new_zeros(1)])
     size, label = (torch.cat([t[:bound], t.new_zeros(1)]) * active for t in (size, label))
     return ClassSegments(row, size, active, label, starts.sum())
+
+
+def _label_rows(labels: Tensor, min_count: int, only: Tensor | None, label_space: int) -> ClassSegments:
+    """The same with one row per possible label, which needs no sorting."""
+    found = labels.new_zeros(label_space + 1).index_add(0, labels, torch.ones_like(labels))
+    active, row = found >= min_count, labels
+    if only is not None:
+        active = active & (labels.new_zeros(label_space + 1).index_add(0, labels, only.to(torch.int64)) > 0)
+    if only is not None or min_count > 1:
+        row = torch.where(active.index_select(0, labels), labels, label_space)
+    label = torch.arange(label_space + 1, device=labels.device)
+    return ClassSegments(row, found * active, active, label * active, (found > 0).sum())
 
 
 def class_sum(values: Tensor, row: Tensor, num_rows: int) -> Tensor:

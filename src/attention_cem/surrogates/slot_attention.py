@@ -1,6 +1,7 @@
 """Slot attention: a few slots per class compete for the class's samples."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_cem.surrogates.segments import class_scores, class_sum, class_weighted_sums
@@ -57,6 +58,17 @@ class SlotAttention(nn.Module):
             total = class_sum(attention, row, num_rows)
             total = torch.where(total > 0, total, 1)  # rows without samples
             update = class_weighted_sums(attention, value, row, num_rows) / total.unsqueeze(-1)
-            slots = self.update(update.flatten(0, 1), slots.flatten(0, 1)).view_as(update)
+            slots = gru_update(self.update, update.flatten(0, 1), slots.flatten(0, 1)).view_as(update)
             slots = slots + self.mlp(self.norm_mlp(slots))
         return slots
+
+
+def gru_update(cell: nn.GRUCell, x: Tensor, state: Tensor) -> Tensor:
+    """One step of ``cell``: its own fused kernel in eager mode, its equations where a compiler fuses them itself."""
+    if not torch.compiler.is_compiling():
+        return cell(x, state)
+    reset_x, update_x, new_x = F.linear(x, cell.weight_ih, cell.bias_ih).chunk(3, -1)
+    reset_h, update_h, new_h = F.linear(state, cell.weight_hh, cell.bias_hh).chunk(3, -1)
+    update = torch.sigmoid(update_x + update_h)
+    new = torch.tanh(new_x + torch.sigmoid(reset_x + reset_h) * new_h)
+    return new + update * (state - new)

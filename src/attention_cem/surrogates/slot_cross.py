@@ -71,6 +71,7 @@ class SlotCrossAttentionCEM(ConditionalEntropySurrogate):
             with ``"likelihood"``, ``"adversary"`` or ``"frozen"`` the slots only assign samples, and the loss is the
             nats of raw z above the noise (:func:`~attention_cem.surrogates.objectives.assigned_nats`), no gates.
         seed: of the slots' start noise.
+        label_space: a promise that labels are 0 … label_space - 1; saves sorting them.
         log_every: a ``[CEM-GATE]`` line through :mod:`logging` (level INFO) at most once in so many calls.
 
     >>> surrogate = SlotCrossAttentionCEM(64, early_shut_steps=0, early_hard_thresh=1, early_gate_thresh=1)
@@ -127,8 +128,9 @@ class SlotCrossAttentionCEM(ConditionalEntropySurrogate):
         objective: str = "penalty",
         seed: int = 0,
         log_every: int = 100,
+        label_space: int | None = None,
     ) -> None:
-        super().__init__(feature_dim)
+        super().__init__(feature_dim, label_space)
         require_positive_int("num_slots", num_slots)
         require_positive_int("num_iterations", num_iterations)
         require_positive_int("min_count", min_count)
@@ -186,7 +188,7 @@ class SlotCrossAttentionCEM(ConditionalEntropySurrogate):
 
     def estimate(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
         """The loss of features (N, D) with labels (N,)."""
-        segments = segment_classes(y, self.min_count, only)
+        segments = segment_classes(y, self.min_count, only, self.label_space)
         if self.objective != "penalty":
             return self._assigned_estimate(z, segments)
         x = self.projection(F.layer_norm(z, (self.feature_dim,)))

@@ -12,15 +12,17 @@ from attention_cem.surrogates.base import (
     require_positive,
     require_positive_int,
 )
-from attention_cem.surrogates.memory import ClassMemory, Places
+from attention_cem.surrogates.memory import ClassMemory, Places, storable
 from attention_cem.surrogates.mixture import (
     ClassMixtures,
     expected_log_density,
     mixture_statistics,
     noise_entropy,
     shrink_variance,
+    within_component_scatter,
 )
-from attention_cem.surrogates.noise import counter_normal, counter_uniform
+from attention_cem.surrogates.noise import counter_normal
+from attention_cem.surrogates.seeding import greedy_plus_plus
 from attention_cem.surrogates.segments import (
     ClassSegments,
     class_mean,
@@ -49,7 +51,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
     :math:`q_s=W\mu_s`,
 
     .. math::
-        r_{ms} = (1-\epsilon)\,\mathrm{softmax}_s\!\left(\log\pi_s-\frac{\lVert k_m-q_s\rVert^2}{2t^2}\right)+\epsilon/S,
+        r_{ms} = \mathrm{softmax}_s\!\left(\log\pi_s-\lVert k_m-q_s\rVert^2/2t^2\right),
         \qquad \mu_s=\frac{\sum_m r_{ms}z_m}{\sum_m r_{ms}},
 
     repeated T times from the class's last slots. The responsibilities' statistics of *raw* z give the mixture
@@ -62,9 +64,10 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
     (the conditional entropy bottleneck, Fischer 2020; Theorem 2 of arXiv 2503.00383). The client and the estimator
     both minimise it and neither can cheat: better slots only tighten the bound.
 
-    Components cannot die or swallow a class: every sample gives each slot at least :math:`\epsilon/S`; variances are
-    recomputed from the memory and never drift; and at intervals each class tries slots seeded anew by k-means++ and
-    keeps them if they explain its memory better.
+    Components cannot die or swallow a class: :math:`\pi_s` is mixed with :math:`\epsilon/S`, and so is :math:`r_{ms}`
+    in all rounds but the last (whose statistics far modes must not blur); variances are recomputed from the memory and
+    never drift; and at intervals each class tries slots seeded anew by k-means++ and keeps them if they explain its
+    memory better.
 
     Args:
         feature_dim: D, values per sample at the cut.
@@ -73,15 +76,17 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         reg_strength: σ, standard deviation of the noise at the cut.
         variance_floor: :math:`\sigma_p^2`; default σ².
         covariance: ``"diagonal"``, ``"isotropic"``, ``"full"`` (diagonal in the principal axes of the pooled
-            within-class covariance: the log-determinant of correlated features; D up to 2,048) or ``"low_rank"``
+            within-slot covariance: the log-determinant of correlated features; D up to 2,048) or ``"low_rank"``
             (the first ``rank`` principal axes have their own variances, the rest share one).
         rank: for ``"low_rank"``.
-        bank_size: features remembered per class. max_age: steps after which they are not used.
+        bank_size: features remembered per class; keep it below the samples a class has, since one that returns while
+            it is remembered is measured against itself. max_age: steps after which they are not used.
         key_dim: width of keys and queries.
         objective: ``"likelihood"`` (W and t minimise the loss) or ``"frozen"``.
         mix_uniform: ε. shrinkage: pseudo-samples of the pooled variance in each slot's.
         reseed_every: calls between two tries of new slots.
         seed: of W and of the k-means++ seeding.
+        label_space: a promise that labels are 0 … label_space - 1; saves sorting them.
 
     >>> surrogate = SlotMixtureCEM(feature_dim=16, num_classes=4)
     >>> y = torch.arange(32) % 4
@@ -121,8 +126,9 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         shrinkage: float = 4.0,
         reseed_every: int = 100,
         seed: int = 0,
+        label_space: int | None = None,
     ) -> None:
-        super().__init__(feature_dim)
+        super().__init__(feature_dim, label_space)
         self.num_slots = require_positive_int("num_slots", num_slots)
         self.num_iterations = require_positive_int("num_iterations", num_iterations)
         self.reseed_every = require_positive_int("reseed_every", reseed_every)
@@ -137,7 +143,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         self.mix_uniform = mix_uniform
         sigma = require_positive("reg_strength", reg_strength)
         self.noise_variance = sigma**2 if variance_floor is None else require_positive("variance_floor", variance_floor)
-        self.memory = ClassMemory(feature_dim, num_classes, bank_size, max_age)
+        self.memory = ClassMemory(feature_dim, num_classes, bank_size, max_age, label_space)
         key_dim = min(require_positive_int("key_dim", key_dim), feature_dim)
         key = torch.empty(key_dim, feature_dim)
         nn.init.orthogonal_(key, generator=torch.Generator().manual_seed(seed))
@@ -157,14 +163,17 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
 
     def estimate(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
         """The loss of features (N, D) with labels (N,); in training mode they are remembered afterwards."""
-        segments = segment_classes(y)
+        if self.training:
+            self._maintain_if_due(z)  # before anything of this batch is computed: it changes buffers in place
+        segments = segment_classes(y, label_space=self.label_space)
         row = segments.row
         places = self.memory.locate(segments)
-        bank, valid = self.memory.read(places.index, self.calls)
-        active = valid.any(1)  # (R,)
+        bank, valid = self.memory.read(places.place, self.calls)
+        remembered = valid.any(1)  # (R,)
+        active = remembered
         if only is not None:
             active = active & class_sum(only.to(torch.int64), row, segments.num_rows).bool()
-        start = SlotState(*(t.index_select(0, places.index) for t in (self.slot_mean, self.slot_share)))
+        start = SlotState(*(t.index_select(0, places.place) for t in (self.slot_mean, self.slot_share)))
         assigned = self.attend(bank, valid, start)
         slots, mixtures = self.mixtures(bank, assigned)
         log_density = expected_log_density(self.rotate(z), row, mixtures, self.noise_variance)
@@ -175,7 +184,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
 
         with torch.no_grad():
             if self.training:
-                self._remember(z, segments, places, slots, active)
+                self._remember(z, segments, places, slots, remembered)
             num_active = active.sum()
             per_class = 1 / num_active.clamp_min(1)
             class_loss = class_sum(nats.detach(), row, segments.num_rows) / segments.size.clamp_min(1)
@@ -200,19 +209,22 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         weight = valid.to(bank.dtype).unsqueeze(-1)
         with torch.no_grad():
             for _ in range(self.num_iterations - 1):
-                mass, mean, _ = mixture_statistics(bank, self.responsibilities(bank, slots) * weight)
+                mass, mean, _ = mixture_statistics(bank, self._mixed(self.responsibilities(bank, slots)) * weight)
                 slots = SlotState(mean, component_share(mass))
         return self.responsibilities(bank, slots) * weight
 
     def responsibilities(self, bank: Tensor, slots: SlotState) -> Tensor:
-        """One round of attention: (R, K, S), every slot with at least ``mix_uniform / S`` of every sample."""
+        """One round of attention: (R, K, S)."""
         # distances in units of the pooled within-slot variance, so that the temperature has no scale of its own
         spread = (self.pooled_variance.mean() + self.noise_variance) * self.key.square().sum(1).mean()
         origin = slots.mean.mean(1, keepdim=True)
         keys, queries = (bank - origin) @ self.key.T, (slots.mean - origin) @ self.key.T
         squared = keys.square().sum(-1, keepdim=True) - 2 * keys @ queries.mT + queries.square().sum(-1).unsqueeze(1)
         logits = slots.share.log().unsqueeze(1) - 0.5 * squared / (spread * self.log_temperature.exp())
-        return (1 - self.mix_uniform) * logits.softmax(-1) + self.mix_uniform / self.num_slots
+        return logits.softmax(-1)
+
+    def _mixed(self, weights: Tensor) -> Tensor:
+        return (1 - self.mix_uniform) * weights + self.mix_uniform / self.num_slots
 
     def mixtures(self, bank: Tensor, assigned: Tensor) -> tuple[SlotState, ClassMixtures]:
         """The slots that responsibilities (R, K, S) of samples (R, K, D) give, and their (rotated) mixtures."""
@@ -225,7 +237,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         elif self.covariance == "low_rank":
             own, rest = variance.tensor_split([self.rank], -1)
             variance = torch.cat([own, rest.mean(-1, keepdim=True).expand_as(rest)], -1)
-        share = component_share(mass)
+        share = self._mixed(component_share(mass)).clamp_min(torch.finfo(mass.dtype).tiny)
         raw_mean = mean @ self.basis.T if self.rotated else mean
         return SlotState(raw_mean.detach(), share.detach()), ClassMixtures(share, mean, variance + self.noise_variance)
 
@@ -246,16 +258,20 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         places = self.memory.write(z, segments, places, self.calls)
         # a class without a memory starts with slots scattered around its first samples
         scatter = counter_normal(self.seed, self.calls, tuple(slots.mean.shape[1:]), z.dtype)
-        first = class_mean(torch.nan_to_num(z), segments).unsqueeze(1) + scatter * self.pooled_variance.mean().sqrt()
+        usable = torch.where(storable(z).unsqueeze(1), z, 0)
+        first = class_mean(usable, segments).unsqueeze(1) + scatter * self.pooled_variance.mean().sqrt()
         known = active[:, None, None]
-        self.slot_mean.index_copy_(0, places.index, torch.where(known, slots.mean, first))
+        self.slot_mean.index_copy_(0, places.place, torch.where(known, slots.mean, first))
         share = torch.where(active[:, None], slots.share, 1 / self.num_slots)
-        self.slot_share.index_copy_(0, places.index, share)
+        self.slot_share.index_copy_(0, places.place, share)
+
+    def _maintain_if_due(self, z: Tensor) -> None:
         if torch.compiler.is_compiling() or (z.is_cuda and torch.cuda.is_current_stream_capturing()):
             return
-        self._step += 1
-        if self._step % self.reseed_every == 0 or (self._step < self.reseed_every and is_power_of_two(self._step)):
+        step, every = self._step, self.reseed_every
+        if (step and step % every == 0) or (step < every and is_power_of_two(step)):
             self.maintain()
+        self._step += 1
 
     @torch.no_grad()
     def maintain(self, chunk: int = 256) -> None:
@@ -264,19 +280,26 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         :meth:`forward` does this by itself every ``reseed_every`` calls, more often at the start; call it yourself
         where forward is compiled or replayed as a CUDA graph.
         """
-        if self.rotated:
-            self._renew_basis()
         training = self.training
+        scatter, samples = torch.zeros_like(self.basis), self.pooled_variance.new_zeros(())
         self.eval()  # the pooled variance follows batches, not this look around
         for begin in range(0, self.memory.max_classes, chunk):
             index = torch.arange(begin, min(begin + chunk, self.memory.max_classes), device=self.seed.device)
             bank, valid = self.memory.read(index, self.calls)
             current = SlotState(self.slot_mean[index], self.slot_share[index])
-            seeded = seed_slots(bank @ self.key.T, bank, valid, self.num_slots, self.seed, self.calls + begin)
+            picked = greedy_plus_plus(bank @ self.key.T, valid, self.num_slots, self.seed + 1, self.calls + begin)
+            means = bank.gather(1, picked.unsqueeze(-1).expand(-1, -1, self.feature_dim))
+            seeded = SlotState(means, torch.full_like(current.share, 1 / self.num_slots))
             (slots, kept), (other, tried) = (self._settled(bank, valid, start) for start in (current, seeded))
             better = tried > kept
-            self.slot_mean[index] = torch.where(better[:, None, None], other.mean, slots.mean)
-            self.slot_share[index] = torch.where(better[:, None], other.share, slots.share)
+            mean = torch.where(better[:, None, None], other.mean, slots.mean)
+            share = torch.where(better[:, None], other.share, slots.share)
+            self.slot_mean[index], self.slot_share[index] = mean, share
+            if self.rotated:
+                scatter += within_component_scatter(bank, self.attend(bank, valid, SlotState(mean, share)))
+                samples += valid.sum()
+        if self.rotated:
+            self._renew_basis(scatter / samples.clamp_min(1))
         self.train(training)
 
     def _settled(self, bank: Tensor, valid: Tensor, slots: SlotState) -> tuple[SlotState, Tensor]:
@@ -287,13 +310,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         likelihood = expected_log_density(self.rotate(bank), None, mixtures, self.noise_variance)
         return slots, (likelihood * valid).sum(-1)
 
-    def _renew_basis(self) -> None:
-        places = torch.arange(self.memory.max_classes, device=self.seed.device)
-        bank, valid = self.memory.read(places, self.calls)
-        weight = valid.to(bank.dtype).unsqueeze(-1)
-        centred = (bank - (bank * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True).clamp_min(1)) * weight
-        flat = centred.flatten(0, 1)
-        covariance = flat.T @ flat / weight.sum().clamp_min(1)
+    def _renew_basis(self, covariance: Tensor) -> None:
         scale, axes = torch.linalg.eigh(covariance)
         self.basis.copy_(axes.flip(-1))
         self.pooled_variance.copy_(scale.flip(-1).clamp_min(0))
@@ -312,20 +329,3 @@ def component_share(mass: Tensor) -> Tensor:
 def is_power_of_two(number: int) -> bool:
     """Whether ``number`` is 1, 2, 4, 8, …"""
     return number > 0 and number & (number - 1) == 0
-
-
-def seed_slots(keys: Tensor, bank: Tensor, valid: Tensor, num_slots: int, seed: Tensor, step: Tensor) -> SlotState:
-    """k-means++ slots of remembered samples (R, K, D), distances taken between their keys (R, K, d)."""
-    rows, size = valid.shape
-    uniform = counter_uniform(seed + 1, step, num_slots * rows * size).view(num_slots, rows, size)
-    gumbel = -(-uniform.log()).log()
-    distance = torch.ones_like(valid, dtype=keys.dtype)
-    picked = []
-    for turn in gumbel:
-        score = (distance.double().clamp_min(1e-300).log() + turn).masked_fill(~valid, -torch.inf)
-        choice = score.argmax(1)
-        picked.append(choice)
-        from_choice = (keys - keys.gather(1, choice[:, None, None].expand(-1, 1, keys.shape[-1]))).square().sum(-1)
-        distance = from_choice if len(picked) == 1 else torch.minimum(distance, from_choice)
-    index = torch.stack(picked, 1).unsqueeze(-1).expand(-1, -1, bank.shape[-1])
-    return SlotState(bank.gather(1, index), bank.new_full((rows, num_slots), 1 / num_slots))

@@ -26,7 +26,7 @@ def backward_at_cut(
     The client's gradient is linear in the gradient at the cut, so
 
     .. math::
-        \nabla_\text{client} = J_z^\top\left(\partial L_D/\partial z + \lambda\,\partial\,\mathrm{rob}/\partial z\right).
+        \nabla_\text{client} = J_z^\top(\partial L_D/\partial z + \lambda\,\partial\,\mathrm{rob}/\partial z).
 
     The server gets the gradient of the task loss alone, the estimator (the surrogate's own parameters) that of
     rob_loss, not scaled by λ. This equals the two-backward procedure to rounding, and is what a real pair does: the

@@ -60,7 +60,8 @@ class TrainingStep:
         optimiser: over the parameters of all of them.
         settings: see `StepSettings`.
         world: the processes that share the batch.
-        client: what to call instead of ``model.client``, e.g. its compiled form. server: likewise.
+        client: what to call instead of ``model.client``, e.g. its compiled form.
+        server, estimate: likewise for ``model.server`` and the surrogate.
     """
 
     def __init__(
@@ -75,11 +76,13 @@ class TrainingStep:
         monitor: NonFiniteMonitor | None = None,
         client: Callable[[Tensor], Tensor] | None = None,
         server: Callable[[Tensor], Tensor] | None = None,
+        estimate: Callable[[Tensor, Tensor], SurrogateOutput] | None = None,
     ) -> None:
         self.model, self.stack, self.surrogate, self.optimiser = model, stack, surrogate, optimiser
         self.settings = settings
         self.world = world or World()
         self.client, self.server = client or model.client, server or model.server
+        self.estimate = estimate or surrogate
         self.device = next(model.parameters()).device
         self.task_parameters = [p for p in (*model.parameters(), *stack.trainable_parameters()) if p.requires_grad]
         self.lambd = torch.zeros((), device=self.device)
@@ -113,7 +116,7 @@ class TrainingStep:
 
         left_out = torch.zeros((), dtype=torch.bool, device=z.device)
         if mode is SurrogateMode.ACTIVE and self.surrogate is not None:
-            output = self._estimate(self.surrogate, feature, labels)
+            output = self._estimate(feature, labels)
             left_out = backward_at_cut(
                 z,
                 feature,
@@ -142,14 +145,15 @@ class TrainingStep:
         }
         return {name: each.detach() for name, each in values.items()}
 
-    def _estimate(self, surrogate: ConditionalEntropySurrogate, feature: Tensor, labels: Tensor) -> SurrogateOutput:
+    def _estimate(self, feature: Tensor, labels: Tensor) -> SurrogateOutput:
         joined = self.world.gather_with_gradient(self.stack.emission(feature))
-        output: SurrogateOutput = surrogate(joined, self.world.gather(labels))
-        return output
+        if self.estimate is None:
+            raise ValueError("this step has no surrogate")
+        return self.estimate(joined, self.world.gather(labels))
 
     def _observe(self, feature: Tensor, labels: Tensor, mode: SurrogateMode, num_classes: int) -> SurrogateOutput:
         if mode is SurrogateMode.OBSERVE and self.surrogate is not None:
-            return self._estimate(self.surrogate, feature, labels)
+            return self._estimate(feature, labels)
         flat = self.world.gather(self.stack.emission(feature)).flatten(1)
         return SurrogateOutput(flat.new_zeros(()), within_class_mse(flat, self.world.gather(labels), num_classes), {})
 

@@ -88,7 +88,9 @@ class Trainer:
         task = [*self.model.parameters(), *self.stack.trainable_parameters()]
         recorded = uses_cuda_graph(config, device, world)
         self.optimiser = build_optimiser(task, estimator, config.train, config.surrogate, recorded=recorded)
-        compiled = (torch.compile(self.model.client), torch.compile(self.model.server)) if config.train.compile else ()
+        compiled = config.train.compile
+        # A recorded or compiled surrogate cannot do its rare work by itself.
+        self.maintains_surrogate = self.surrogate is not None and (recorded or compiled)
         self.step = TrainingStep(
             self.model,
             self.stack,
@@ -105,6 +107,7 @@ class Trainer:
             monitor=self.monitor,
             client=torch.compile(self.model.client) if compiled else None,
             server=torch.compile(self.model.server) if compiled else None,
+            estimate=torch.compile(self.surrogate, fullgraph=True) if compiled and self.surrogate else None,
         )
         self.run_step = GraphedStep(self.step) if recorded else self.step
         self.modules = state_modules(self.networks, self.monitor)
@@ -199,6 +202,8 @@ class Trainer:
         regular = self.position.batch % self.config.train.check_steps == 0
         if regular:
             self.monitor.check(f"epoch {self.position.epoch + 1}, step {self.position.batch}")
+            if self.maintains_surrogate and self.surrogate is not None:
+                self.surrogate.maintain()
         # Ranks must agree before one of them leaves; a single process may look at every step.
         asked = stop.asked if self.world.size == 1 else regular and self.world.any(stop.asked, self.device)
         due = time.monotonic() - self._last_write >= self.config.run.checkpoint_seconds

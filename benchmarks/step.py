@@ -1,0 +1,138 @@
+"""What a surrogate adds to a whole VGG-11 training step at batch 128: eager, and as one CUDA graph.
+
+python -m benchmarks.step --out step.json
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from attention_cem.splitting import build_split_model
+from attention_cem.surrogates import build_surrogate
+from attention_cem.surrogates.base import ConditionalEntropySurrogate
+from attention_cem.training import backward_at_cut, detach_at_cut
+from benchmarks.timing import interleaved, machine
+
+BATCH, SIGMA = 128, 0.025
+held: list[Callable[[], None]] = []
+ALWAYS_ON = {"early_shut_steps": 0, "early_hard_thresh": 1.0, "early_gate_thresh": 1.0}
+SURROGATES: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "slot": ("slot_cross", 10, ALWAYS_ON),
+    "gated": ("gated", 10, {}),
+    "gated, adversary": ("gated", 10, {"objective": "adversary"}),
+    "k-means": ("kmeans", 10, {}),
+    "slot mixture": ("slot_mixture", 10, {}),
+    "slot mixture, full": ("slot_mixture", 10, {"covariance": "full"}),
+    "slot mixture, 1,000 classes, one sample each": ("slot_mixture", 1000, {"bank_size": 16}),
+    "hybrid": ("hybrid", 10, {}),
+}
+
+
+def training_step(device: str, name: str | None, compiled: bool = False) -> Callable[[], None]:
+    """One whole step on random images: client, noise, server, surrogate, merged backward, SGD with momentum."""
+    torch.manual_seed(0)
+    kind, classes, options = SURROGATES[name] if name else ("", 10, {})
+    model = build_split_model("vgg11_bn", classes, (3, 32, 32)).to(device, memory_format=torch.channels_last)
+    images = torch.rand(BATCH, 3, 32, 32, device=device).contiguous(memory_format=torch.channels_last)
+    one_each = classes > BATCH
+    labels = torch.arange(BATCH, device=device) if one_each else torch.randint(0, classes, (BATCH,), device=device)
+    surrogate: ConditionalEntropySurrogate | None = None
+    if name:
+        surrogate = build_surrogate(kind, feature_dim=512, num_classes=classes, reg_strength=SIGMA, **options).to(
+            device
+        )
+        if surrogate.needs_fit:
+            surrogate.fit(torch.rand(2000, 512, device=device), torch.arange(2000, device=device) % classes)
+    call: Callable[..., Any] | None = torch.compile(surrogate, fullgraph=True) if surrogate and compiled else surrogate
+    parameters: list[nn.Parameter] = [*model.parameters(), *(surrogate.parameters() if surrogate else ())]
+    optimiser = torch.optim.SGD(parameters, 1e-3, momentum=0.9, weight_decay=5e-4, foreach=True)
+
+    def step() -> None:
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            z = model.client(images)
+        z = z.float()
+        feature = detach_at_cut(z)
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            logits = model.server(feature + SIGMA * torch.randn_like(feature))
+        task_loss = F.cross_entropy(logits.float(), labels)
+        if call is not None and surrogate is not None:
+            backward_at_cut(z, feature, task_loss, call(feature, labels).rob_loss, lambd=0.3, estimator=surrogate)
+        else:
+            task_loss.backward()
+            z.backward(feature.grad)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+
+    return step
+
+
+def captured(step: Callable[[], None]) -> Callable[[], None]:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(11):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    held.append(step)  # the step keeps the tensors alive that the graph reads
+    return graph.replay
+
+
+def repeated(step: Callable[[], None], times: int = 20) -> Callable[[], None]:
+    def run() -> None:
+        for _ in range(times):
+            step()
+
+    return run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--compile", nargs="*", default=["gated", "slot mixture"], help="surrogates to compile too")
+    arguments = parser.parse_args()
+    torch.backends.cudnn.benchmark = True
+    names: list[str | None] = [None, *SURROGATES]
+    eager = {str(name): training_step("cuda", name) for name in names}
+    for step in eager.values():
+        repeated(step, 11)()
+    seconds = {"eager": interleaved({k: repeated(v) for k, v in eager.items()}, rounds=arguments.rounds, device="cuda")}
+    graphs: dict[str, Callable[[], None]] = {}
+    for name in names:
+        try:
+            graphs[str(name)] = captured(training_step("cuda", name))
+        except RuntimeError as error:
+            print(f"{name}: no CUDA graph: {error!r}"[:300])
+    compiled: dict[str, Callable[[], None]] = {}
+    for name in arguments.compile:
+        compiled[name] = captured(training_step("cuda", name, compiled=True))
+    seconds["graph"] = interleaved({k: repeated(v) for k, v in graphs.items()}, rounds=arguments.rounds, device="cuda")
+    compiled["None"] = graphs["None"]
+    seconds["compiled_graph"] = interleaved(
+        {k: repeated(v) for k, v in compiled.items()}, rounds=arguments.rounds, device="cuda"
+    )
+    rows = []
+    for name in names:
+        row: dict[str, Any] = {"surrogate": name or "none"}
+        for mode, times in seconds.items():
+            if str(name) in times:
+                row[f"{mode}_ms"] = times[str(name)] / 20 * 1e3
+                row[f"{mode}_ratio"] = times[str(name)] / times["None"]
+        rows.append(row)
+        print(row, flush=True)
+    arguments.out.write_text(json.dumps({"machine": machine(), "batch": BATCH, "rows": rows}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
