@@ -14,6 +14,7 @@ from attention_cem.surrogates.mixture import (
     mixture_statistics,
     noise_entropy,
     shrink_variance,
+    within_component_scatter,
 )
 
 DOUBLE = torch.float64
@@ -43,7 +44,7 @@ def log_density_loop(z: Tensor, mixtures: ClassMixtures, row: int) -> float:
 def test_mixture_statistics__equal_the_loop(rows: int, size: int, slots: int, seed: int, shift: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(rows, size, 3, dtype=DOUBLE, generator=generator) + shift
-    assigned = torch.rand(rows, size, slots, dtype=DOUBLE, generator=generator)
+    assigned = 0.15 + torch.rand(rows, size, slots, dtype=DOUBLE, generator=generator)
     assigned[:, 0] = 0  # a sample that does not count
     mass, mean, variance = mixture_statistics(x, assigned)
     for r in range(rows):
@@ -68,6 +69,18 @@ def test_mixture_statistics__of_no_samples_are_finite_and_so_is_their_gradient()
     assert assigned.grad is not None and assigned.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("mass", [1e-3, 1e-20, 1e-42])
+def test_mixture_statistics__of_almost_nothing_lie_at_the_centre_with_a_gradient_that_is_bounded(mass: float) -> None:
+    x = torch.randn(1, 4, 3, generator=torch.Generator().manual_seed(0))
+    assigned = torch.tensor([[1.0, 0.0]]).repeat(4, 1)[None]
+    assigned[0, 2, 1] = mass
+    assigned.requires_grad_()
+    _, mean, variance = mixture_statistics(x, assigned)
+    (mean[0, 1].square().sum() + variance[0, 1].sum()).backward()
+    torch.testing.assert_close(mean[0, 1], x.mean(1)[0], rtol=0, atol=20 * mass)
+    assert assigned.grad is not None and assigned.grad.abs().max() < 1e3
+
+
 def test_mixture_statistics__gradient_in_the_assignments_is_that_of_the_plain_formula() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, 5, 3, dtype=DOUBLE, generator=generator)
@@ -81,6 +94,19 @@ def test_mixture_statistics__gradient_in_the_assignments_is_that_of_the_plain_fo
     (ours,) = torch.autograd.grad(mixture_statistics(x, assigned)[2].square().sum(), assigned)
     (expected,) = torch.autograd.grad(plain(assigned).square().sum(), assigned)
     torch.testing.assert_close(ours, expected)
+
+
+def test_within_component_scatter__equals_the_loop() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 5, 3, dtype=DOUBLE, generator=generator) + 7
+    assigned = torch.rand(2, 5, 2, dtype=DOUBLE, generator=generator)
+    assigned[1] = 0  # a class without samples
+    _, mean, _ = mixture_statistics(x, assigned)
+    expected = torch.zeros(3, 3, dtype=DOUBLE)
+    for r, k, s in np.ndindex(2, 5, 2):
+        deviation = x[r, k] - mean[r, s]
+        expected += assigned[r, k, s] * torch.outer(deviation, deviation)
+    torch.testing.assert_close(within_component_scatter(x, assigned), expected)
 
 
 def test_shrink_variance__goes_from_the_pooled_variance_to_the_slot_own() -> None:
