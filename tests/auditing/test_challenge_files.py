@@ -44,8 +44,11 @@ def test_challenge__holds_what_the_threat_model_grants(folder: Path) -> None:
 def test_challenge__is_complete_without_our_code(folder: Path) -> None:
     """A third party has JSON, safetensors and the README: every file is listed there with its hash."""
     manifest = json.loads((folder / "manifest.json").read_text())
+    plain = folder.parent / "plain"
+    plain.touch()
     for name, entry in manifest["files"].items():
         assert sha256_of(folder / name) == entry["sha256"]
+        assert (folder / name).stat().st_mode == plain.stat().st_mode, "others must be able to read it"
     readme = (folder / "README.md").read_text()
     assert all(name in readme for name in manifest["files"] if name != "README.md")
 

@@ -63,3 +63,10 @@ def test_write_atomically__failure_leaves_the_old_content(tmp_path: Path, monkey
     with pytest.raises(OSError, match="broken"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_write_atomically__others_may_read_what_they_may_read_of_any_new_file(tmp_path: Path) -> None:
+    """Files made by tempfile are private: a challenge written for third parties could not be read by them."""
+    (tmp_path / "plain").write_bytes(b"")
+    write_atomically(tmp_path / "file", b"new")
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
 from torch import Tensor
+
+from attention_cem.training.files import replacing, write_atomically
 
 MANIFEST = "manifest.json"
 _LARGEST_MANIFEST = 16 * 2**20
@@ -23,37 +23,15 @@ class SealBrokenError(ValueError):
     """A sealed folder lacks a file, has one too many, or holds one that is not what its manifest says."""
 
 
-def write_bytes_atomically(path: Path, content: bytes) -> None:
-    """Write a file that exists either in full or not at all, even if the process dies on the way."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
 def write_json_atomically(path: Path, content: Mapping[str, Any]) -> None:
     """Write plain data as indented JSON; NaN and infinity are refused because JSON has none."""
-    write_bytes_atomically(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+    write_atomically(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
 
 
 def write_tensors_atomically(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors as safetensors; large files never pass through memory twice."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path) as temporary:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, temporary)
-        with temporary.open("rb") as stream:
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def sha256_of(path: Path) -> str:

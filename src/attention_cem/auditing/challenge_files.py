@@ -21,7 +21,6 @@ from attention_cem.attacks.sealed_folder import (
     open_sealed,
     seal,
     sha256_of,
-    write_bytes_atomically,
     write_json_atomically,
     write_tensors_atomically,
 )
@@ -30,6 +29,7 @@ from attention_cem.data import ImageSet, to_float
 from attention_cem.data.random_streams import generator_for
 from attention_cem.defences import DefenceStack
 from attention_cem.splitting import evaluating
+from attention_cem.training.files import write_atomically
 
 ANSWERS_FORMAT = "attention-cem/answers"
 ANSWERS_VERSION = 1
@@ -102,7 +102,7 @@ def write_challenge(
                 hidden = _write_membership(building, client, stack, server, members, non_members, seed)
             if white_box:
                 _write_client(building, client, stack, test)
-        write_bytes_atomically(building / "README.md", CHALLENGE_README.encode())
+        write_atomically(building / "README.md", CHALLENGE_README.encode())
         write_tensors_atomically(
             answers / "answers.safetensors", {"images": test.images, "labels": test.labels, **hidden}
         )

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from attention_cem.attacks.sealed_folder import write_bytes_atomically
 from attention_cem.data import to_uint8
+from attention_cem.training.files import write_atomically
 
 _GAP = 2
 _LEAST_SIDE = 64  # small images are enlarged by whole factors, so that pixels stay pixels
@@ -51,4 +51,4 @@ def write_grid(path: Path, rows: Sequence[Tensor]) -> None:
     """Write :func:`image_grid` of ``rows`` as a PNG."""
     stream = io.BytesIO()
     Image.fromarray(image_grid(rows).numpy()).save(stream, format="PNG", optimize=True)
-    write_bytes_atomically(path, stream.getvalue())
+    write_atomically(path, stream.getvalue())

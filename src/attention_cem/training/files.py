@@ -4,27 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target, force it to the disk, then rename over the target.
+    """Write a file by way of `replacing`."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
 
-    If anything fails the target is as it was, and nothing is left beside it.
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A new empty file beside the target to be written; it is forced to the disk, then renamed over the target.
+
+    If anything fails the target is as it was, and nothing is left beside it. The file gets the permissions any
+    new file gets here.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replacing(Path(folder) / "a.txt") as temporary:
+    ...         _ = temporary.write_text("whole")
+    ...     [(file.name, file.read_text()) for file in Path(folder).iterdir()]
+    [('a.txt', 'whole')]
     """
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    # Made here and not by tempfile, whose files nobody else may read.
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    permissions = stat.S_IMODE(temporary.stat().st_mode)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
+        temporary.chmod(permissions)  # a writer may have put a private file of its own in its place
+        _sync(temporary, os.O_RDWR)
         os.replace(temporary, path)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    # The rename itself is durable only once the folder is; some systems cannot open one, and need not.
+    with contextlib.suppress(OSError):
+        _sync(path.parent, os.O_RDONLY)
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -33,11 +53,9 @@ def remove_leftovers(folder: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    # The rename itself is durable only once the folder is; some systems cannot open one, and need not.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
