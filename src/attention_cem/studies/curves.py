@@ -1,0 +1,96 @@
+"""Accuracy–MSE curves: Pareto front, hypervolume, MSE at a given accuracy. Both quantities are better when higher.
+
+Plain Python on plain numbers: nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+Point = tuple[float, float]
+"""(accuracy, MSE of the worst-case attack)."""
+
+
+def pareto_front(points: Iterable[Point]) -> list[Point]:
+    """The points no other point beats in both accuracy and MSE, by rising accuracy (and so falling MSE).
+
+    A curve need not be monotone: a stronger defence can cost accuracy *and* privacy. Nobody would deploy such a
+    point, so that a method is judged by its efficient ones. Equal points count once.
+
+    >>> pareto_front([(0.9, 1.0), (0.8, 3.0), (0.7, 2.0), (0.85, 0.5)])
+    [(0.8, 3.0), (0.9, 1.0)]
+    """
+    front: list[Point] = []
+    highest = -math.inf
+    for accuracy, mse in sorted(_checked(points), reverse=True):
+        if mse > highest:
+            front.append((accuracy, mse))
+            highest = mse
+    return front[::-1]
+
+
+def hypervolume(points: Iterable[Point], reference: Point) -> float:
+    """Area of everything that some point beats and that beats ``reference``; exact.
+
+    >>> hypervolume([(2.0, 1.0), (1.0, 3.0)], (0.0, 0.0))  # 2×1, and 1×2 above it
+    4.0
+    """
+    area, left = 0.0, reference[0]
+    for accuracy, mse in pareto_front(points):
+        if accuracy > left and mse > reference[1]:
+            area += (accuracy - left) * (mse - reference[1])
+            left = accuracy
+    return area
+
+
+def accuracy_range(points: Iterable[Point]) -> tuple[float, float]:
+    """The accuracies between which the efficient part of a curve can be read.
+
+    >>> accuracy_range([(0.9, 1.0), (0.8, 3.0), (0.7, 2.0)])
+    (0.8, 0.9)
+    """
+    front = pareto_front(points)
+    if not front:
+        raise ValueError("a curve needs at least one point, got none")
+    return front[0][0], front[-1][0]
+
+
+def mse_at_accuracy(points: Iterable[Point], accuracy: float) -> float | None:
+    """MSE on the efficient part of the curve at one accuracy, by straight lines between its points.
+
+    Never extrapolates: None outside the curve's range.
+
+    >>> mse_at_accuracy([(0.5, 3.0), (1.0, 1.0), (0.75, 0.5)], 0.75)
+    2.0
+    >>> mse_at_accuracy([(0.8, 3.0), (0.9, 1.0)], 0.95) is None
+    True
+    """
+    front = pareto_front(points)
+    for (left, high), (right, low) in pairwise(front):
+        if left <= accuracy <= right:
+            share = (accuracy - left) / (right - left)
+            return high + share * (low - high)
+    return next((mse for at, mse in front if at == accuracy), None)
+
+
+def common_range(curves: Iterable[Sequence[Point]]) -> tuple[float, float] | None:
+    """The accuracies at which every one of the curves can be read; None where there are none.
+
+    >>> common_range([[(0.7, 2.0), (0.8, 1.0)], [(0.75, 2.0), (0.9, 1.0)]])
+    (0.75, 0.8)
+    >>> common_range([[(0.7, 2.0), (0.8, 1.0)], [(0.85, 2.0), (0.9, 1.0)]]) is None
+    True
+    """
+    ranges = [accuracy_range(curve) for curve in curves]
+    low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
+    return (low, high) if low <= high else None
+
+
+def _checked(points: Iterable[Point]) -> list[Point]:
+    checked = [(float(accuracy), float(mse)) for accuracy, mse in points]
+    for accuracy, mse in checked:
+        if not (math.isfinite(accuracy) and math.isfinite(mse)):
+            raise ValueError(f"accuracy and MSE must be finite numbers, got ({accuracy}, {mse})")
+    return checked
