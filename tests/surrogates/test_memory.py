@@ -180,6 +180,35 @@ def test_memory__two_ranks_that_see_the_gathered_batch_hold_the_same_bits() -> N
         assert torch.equal(value, ranks[1].state_dict()[name]), name
 
 
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.lists(st.integers(0, 4), max_size=9), min_size=1, max_size=8), st.integers(1, 4), st.integers(0, 5))
+def test_memory__a_promised_label_space_changes_the_places_and_nothing_else(
+    batches: list[list[int]], bank_size: int, seed: int
+) -> None:
+    free, promised = (ClassMemory(WIDTH, 5, bank_size, label_space=space) for space in (None, 5))
+    for step, (z, y) in enumerate(stream(batches, seed), start=1):
+        remember(free, z, y, step)
+        segments = segment_classes(y, label_space=5)
+        promised.write(z, segments, promised.locate(segments), torch.tensor(step))
+    for label in range(5):
+        assert_same(remembered(promised, label, step), remembered(free, label, step))
+    assert all(
+        p == v or s < 0 for p, (v, s) in enumerate(zip(promised.label, promised.last_seen, strict=True)) if p < 5
+    )
+
+
+def test_memory__a_state_without_label_space_is_refused_by_a_memory_with_it() -> None:
+    # places would be taken for labels: features of one class would be read as another's
+    free, promised = (ClassMemory(WIDTH, 3, 2, label_space=space) for space in (None, 3))
+    promised.load_state_dict(free.state_dict())
+    remember(free, torch.ones(1, WIDTH), torch.tensor([2]), 1)
+    with pytest.raises(ValueError, match="without label_space"):
+        promised.load_state_dict(free.state_dict())
+    remember(promised, torch.ones(1, WIDTH), torch.tensor([2]), 1)
+    free.load_state_dict(promised.state_dict())
+    assert len(remembered(free, 2, 1)) == 1
+
+
 def test_memory__an_empty_batch_changes_nothing() -> None:
     memory = ClassMemory(WIDTH, 2, bank_size=2)
     remember(memory, torch.ones(2, WIDTH), torch.tensor([4, 4]), 1)

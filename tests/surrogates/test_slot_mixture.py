@@ -304,6 +304,16 @@ def test_slot_mixture__compiles_to_one_graph_and_computes_the_same(covariance: s
     torch.testing.assert_close(twin.slot_mean[:-1], eager.slot_mean[:-1])
 
 
+def test_slot_mixture__a_promised_label_space_changes_nothing() -> None:
+    features, _ = known_features(2, classes=4)
+    free, promised = (make(1, classes=4, bank_size=32, label_space=space) for space in (None, 4))
+    for step in range(6):
+        part = slice(step * 9, step * 9 + 9)
+        losses = [s(features.z[part], features.labels[part]).rob_loss for s in (free, promised)]
+        torch.testing.assert_close(*losses)
+    assert losses[0] > 0
+
+
 def test_slot_mixture__segments_without_a_place_are_skipped() -> None:
     surrogate = SlotMixtureCEM(4, 2, num_slots=1)
     z, y = torch.randn(9, 4), torch.arange(9) % 3

@@ -1,6 +1,6 @@
 """Per-class memory of recent features: fixed shapes, no loops, no host synchronisation."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +62,17 @@ class ClassMemory(nn.Module):
         self.register_buffer("label", torch.zeros(places, dtype=torch.int64))
         self.register_buffer("last_seen", torch.full((places,), NEVER))
         self.register_buffer("cursor", torch.zeros(places, dtype=torch.int64))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        label, last_seen = (state_dict.get(prefix + name) for name in ("label", "last_seen"))
+        if self.place_is_label and label is not None and last_seen is not None and label.shape == last_seen.shape:
+            at_home = label == torch.arange(label.shape[0], device=label.device)
+            if not bool((at_home | (last_seen == NEVER))[:-1].all()):
+                raise ValueError(
+                    "this memory was written without label_space: its classes are not at the places of their labels; "
+                    "load it into a memory without label_space"
+                )
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def locate(self, segments: ClassSegments) -> Places:
         """The places of a batch's classes."""
