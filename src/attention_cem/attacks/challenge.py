@@ -175,7 +175,19 @@ def _three(values: Any) -> tuple[int, int, int]:
 
 
 def attack_device(device: torch.device | str | None) -> torch.device:
-    """The device asked for, or the GPU if there is one, or the CPU."""
-    if device is not None:
-        return torch.device(device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """The device asked for, or the GPU if there is one, or the CPU.
+
+    Raises:
+        ValueError: no such device.
+    """
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"unknown device {device!r}; expected cpu, cuda or cuda:N") from None
+    if place.type not in ("cpu", "cuda"):
+        raise ValueError(f"device {str(device)!r} cannot be used here; expected cpu, cuda or cuda:N")
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device {str(device)!r} is not there: {torch.cuda.device_count()} CUDA devices were found")
+    return place

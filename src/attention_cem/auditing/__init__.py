@@ -6,6 +6,7 @@ from attention_cem.auditing.challenge_files import Answers, write_challenge
 from attention_cem.auditing.fisher import fisher_leakage
 from attention_cem.auditing.information import information_bounds, theorem2_leakage
 from attention_cem.auditing.mixture import DiagonalMixture, fit_mixture
+from attention_cem.auditing.run_adapter import audit_run, challenge_from_run
 from attention_cem.auditing.scores import Scores, bootstrap_ci, score
 
 __all__ = [
@@ -18,7 +19,9 @@ __all__ = [
     "DiagonalMixture",
     "Scores",
     "audit",
+    "audit_run",
     "bootstrap_ci",
+    "challenge_from_run",
     "fisher_leakage",
     "fit_mixture",
     "information_bounds",

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ from attention_cem.auditing.verdicts import attack_entry, beaten_by_baseline, he
 AUDIT_FORMAT = "attention-cem/audit"
 AUDIT_VERSION = 1
 AUDIT_FILE = "audit.json"
+AttackDone = Callable[[Mapping[str, Any], bool], None]
 
 _DEFINITIONS = {
     **DEFINITIONS,
@@ -79,6 +80,10 @@ _DEFINITIONS = {
 }
 
 
+def nobody_asked(row: Mapping[str, Any], kept: bool) -> None:
+    """Tell nobody that an attack is done."""
+
+
 def audit(
     challenge_folder: str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -89,6 +94,7 @@ def audit(
     calibration_cache: str | os.PathLike[str] | None = None,
     seed: int = 0,
     progress: Progress = no_progress,
+    attack_done: AttackDone = nobody_asked,
 ) -> dict[str, Any]:
     """Attack a challenge with a whole budget and write ``audit.json`` and pictures to ``out``.
 
@@ -103,6 +109,8 @@ def audit(
         calibration_cache: folder shared by audits with the same data; by default inside ``out``.
         seed: of everything random.
         progress: called as ``progress(what, done, total, best validation MSE)``.
+        attack_done: called as ``attack_done(row, kept)`` with each finished attack's row of the record; ``kept`` if
+            it comes from an earlier audit that was stopped. Baselines may still change its verdict.
 
     Returns:
         The record, as written to ``out/audit.json``.
@@ -127,10 +135,12 @@ def audit(
     for name, attack in spent.attacks:
         made_from = fingerprint(challenge, attack, extra)
         done = load_attack(folder / "attacks", name, made_from)
+        kept = done is not None
         if done is None:
             done = desk.finish(name, attack, finished)
             save_attack(folder / "attacks", made_from, done)
         finished.append(done)
+        attack_done(attack_entry(done), kept)
     finished = beaten_by_baseline(finished, dict(spent.attacks))
 
     progress("bounds", 0, 1, float("nan"))
@@ -239,6 +249,9 @@ def _warnings(challenge: Challenge, record: Mapping[str, Any]) -> list[str]:
     owned = challenge.manifest.get("test_images_attacker_owns") or 0
     if owned:
         told.append(f"{owned} of {challenge.num_test} test images are also among the attacker's: their MSE is too low")
+    about = challenge.manifest.get("about") or {}
+    if about.get("run_finished") is False:
+        told.append(f"the run is not finished: these are the weights of epoch {about.get('epoch')}")
     worst = record["headline"]
     if worst is None:
         told.append("no attack is calibrated: there is no headline")

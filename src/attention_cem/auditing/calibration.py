@@ -113,16 +113,19 @@ def calibrate(
     owned = challenge.attacker_images().limit(most_images, seed)
     fit, held_out = split_validation(owned, 0.1, seed)
 
-    def run(client: nn.Module, stack: DefenceStack) -> Any:
+    def run(client: nn.Module, stack: DefenceStack, number: int) -> Any:
+        def show(what: str, done: int, total: int, value: float) -> None:
+            progress(what, number * total + done, 2 * total, value)
+
         with tempfile.TemporaryDirectory(prefix="calibration-") as scratch:
             folder = write_challenge(
                 Path(scratch) / "challenge", client=client, stack=stack, attacker=fit, test=held_out, seed=seed
             )
-            return plain.run(Challenge(folder), device=device, seed=seed, progress=progress).reconstructions
+            return plain.run(Challenge(folder), device=device, seed=seed, progress=show).reconstructions
 
-    clear = run(identity_like_client(challenge.z_shape, challenge.image_shape), DefenceStack([]))
+    clear = run(identity_like_client(challenge.z_shape, challenge.image_shape), DefenceStack([]), 0)
     blind = run(
-        constant_client(challenge.z_shape, challenge.image_shape), DefenceStack([GaussianNoise(_CONSTANT_NOISE)])
+        constant_client(challenge.z_shape, challenge.image_shape), DefenceStack([GaussianNoise(_CONSTANT_NOISE)]), 1
     )
     of_clear = score(clear, held_out.images[: len(clear)])
     constant_mse = float(score(blind, held_out.images[: len(blind)]).mse.mean())

@@ -49,6 +49,7 @@ def write_challenge(
     test_draws: int = 1,
     members: ImageSet | None = None,
     non_members: ImageSet | None = None,
+    accuracy: float | None = None,
     about: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> Path:
@@ -70,6 +71,7 @@ def write_challenge(
         test_draws: releases of each test image the attacker sees; more than 1 models repeated queries.
         members: training images for membership inference; half of them the attacker knows to be members.
         non_members: the same for images the victim never trained on.
+        accuracy: the model's accuracy, where it is known better than from ``test``; otherwise measured there.
         about: plain data to keep in the manifest, e.g. the run's name and the data set's.
         seed: of the randomness in the features.
 
@@ -96,7 +98,8 @@ def write_challenge(
         stack.generator = generator_for("challenge", seed)
         with evaluating(client), torch.no_grad():
             facts = _write_features(building, client, stack, attacker, test, attacker_draws, test_draws)
-            accuracy = None if server is None else _accuracy(server, stack, client, test)
+            if accuracy is None and server is not None:
+                accuracy = released_accuracy(client, stack, server, test)
             hidden: dict[str, Tensor] = {}
             if members is not None and non_members is not None:
                 hidden = _write_membership(building, client, stack, server, members, non_members, seed)
@@ -233,14 +236,15 @@ def images_in_common(attacker: ImageSet, test: ImageSet) -> int:
     return sum(digest in known for digest in wanted)
 
 
-def _accuracy(server: nn.Module, stack: DefenceStack, client: nn.Module, test: ImageSet) -> float:
+def released_accuracy(client: nn.Module, stack: DefenceStack, server: nn.Module, images: ImageSet) -> float:
+    """Share of images whose label the server predicts right from what leaves the device."""
     device = _device_of(client)
     correct = 0
-    with evaluating(server):
-        for images, labels in zip(test.images.split(_CHUNK), test.labels.split(_CHUNK), strict=True):
-            prediction = server(stack(client(to_float(images.to(device))))).argmax(1)
+    with evaluating(client), evaluating(server), torch.no_grad():
+        for pixels, labels in zip(images.images.split(_CHUNK), images.labels.split(_CHUNK), strict=True):
+            prediction = server(stack(client(to_float(pixels.to(device))))).argmax(1)
             correct += int((prediction.cpu() == labels.cpu()).sum())
-    return correct / len(test)
+    return correct / len(images)
 
 
 def _write_membership(
