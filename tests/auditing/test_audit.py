@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from attention_cem.attacks import (
     SealBrokenError,
     TrainingPlan,
 )
-from attention_cem.auditing import AUDIT_FILE, BUDGETS, Budget, audit, named_budget
+from attention_cem.auditing import AUDIT_FILE, BUDGETS, AuditObserver, Budget, audit, named_budget
 from attention_cem.defences import AdversarialInverter, DefenceStack, GaussianNoise
 from tests.attacks.helpers import blind_client, challenge_for, identity_client, noise, small_data
 
@@ -85,6 +86,14 @@ def test_audit__without_a_passing_rebuilding_attack_the_headline_says_so(tmp_pat
     assert record["headline"]["mse"] >= 0.98 * record["floor_mse"]
 
 
+class Watching(AuditObserver):
+    def __init__(self, see: Callable[[str, int, int, float], object]) -> None:
+        self._see = see
+
+    def progress(self, what: str, done: int, total: int, mse: float) -> None:
+        self._see(what, done, total, mse)
+
+
 class _StopError(Exception):
     pass
 
@@ -99,14 +108,14 @@ def test_audit__stopped_midway_resumes_with_finished_attacks_kept(tmp_path: Path
             raise _StopError
 
     with pytest.raises(_StopError):
-        audit(tmp_path / "c", tmp_path / "out", budget=TINY, device="cpu", progress=stop_at_search)
+        audit(tmp_path / "c", tmp_path / "out", budget=TINY, device="cpu", observer=Watching(stop_at_search))
     assert not (tmp_path / "out" / AUDIT_FILE).exists()
     assert "inverter" in started
     before = (tmp_path / "out" / "attacks" / "inverter.json").read_bytes()
     resumed: list[str] = []
     record = audit(
         tmp_path / "c", tmp_path / "out", budget=TINY, device="cpu",
-        progress=lambda what, *_: resumed.append(what.split(":")[0]),
+        observer=Watching(lambda what, *_: resumed.append(what.split(":")[0])),
     )  # fmt: skip
     assert set(resumed) == {"optimisation", "bounds"}
     assert (tmp_path / "out" / "attacks" / "inverter.json").read_bytes() == before
@@ -118,8 +127,8 @@ def test_audit__stopped_midway_resumes_with_finished_attacks_kept(tmp_path: Path
 _SCRIPT = """
 import sys
 from attention_cem.auditing import audit
-from tests.auditing.test_audit import TINY
-audit(sys.argv[1], sys.argv[2], budget=TINY, device="cpu", progress=lambda *state: print(*state, flush=True))
+from tests.auditing.test_audit import TINY, Watching
+audit(sys.argv[1], sys.argv[2], budget=TINY, device="cpu", observer=Watching(lambda *state: print(*state, flush=True)))
 """
 
 
@@ -138,7 +147,8 @@ def test_audit__killed_process_resumes(tmp_path: Path) -> None:
     assert finished.exists() and not (tmp_path / "out" / AUDIT_FILE).exists()
     kept = finished.stat().st_mtime_ns
     seen: list[str] = []
-    audit(tmp_path / "c", tmp_path / "out", budget=TINY, device="cpu", progress=lambda what, *_: seen.append(what))
+    watching = Watching(lambda what, *_: seen.append(what))
+    audit(tmp_path / "c", tmp_path / "out", budget=TINY, device="cpu", observer=watching)
     assert finished.stat().st_mtime_ns == kept
     assert not any(what.startswith(("class_mean", "nearest_neighbour")) for what in seen)
 

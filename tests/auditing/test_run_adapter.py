@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_cem.attacks import Challenge, ClassMeanAttack, InverterAttack, SealBrokenError, TrainingPlan
-from attention_cem.auditing import Answers, Budget, audit_run, challenge_from_run, named_budget
+from attention_cem.auditing import Answers, AuditObserver, Budget, audit_run, challenge_from_run, named_budget
 from attention_cem.data import ImageData, load_data, split_validation, to_float
 from attention_cem.splitting import SplitModel
 from attention_cem.training import TrainingInterrupted, load_run, train
@@ -23,6 +24,20 @@ ARL = {
     "defence__adversarial_inverter__width": 4,
     "defence__adversarial_inverter__blocks": 0,
 }
+
+
+class Recorder(AuditObserver):
+    def __init__(self) -> None:
+        self.told: list[tuple[str, object]] = []
+
+    def preparing(self, what: str) -> None:
+        self.told.append(("preparing", what))
+
+    def started(self, attacks: Sequence[str], device: str) -> None:
+        self.told.append(("started", list(attacks)))
+
+    def attack_done(self, row: Mapping[str, Any], kept: bool) -> None:
+        self.told.append((row["name"], kept))
 
 
 def data_of_the_run() -> ImageData:
@@ -146,9 +161,9 @@ def test_audit_run__another_folder_leaves_the_run_as_it_was(run: Path, tmp_path:
 
 def test_audit_run__second_call_keeps_challenge_and_attacks(run: Path) -> None:
     first = audit_run(run, budget=ONE, device="cpu")
-    kept: list[tuple[str, bool]] = []
-    again = audit_run(run, budget=ONE, device="cpu", attack_done=lambda row, old: kept.append((row["name"], old)))
-    assert kept == [("class_mean", True)] and again == first
+    watcher = Recorder()
+    again = audit_run(run, budget=ONE, device="cpu", observer=watcher)
+    assert watcher.told == [("started", ["class_mean"]), ("class_mean", True)] and again == first
 
 
 def test_audit_run__new_weights_get_a_new_challenge(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from attention_cem.auditing.challenge_files import Answers, write_challenge
 from attention_cem.auditing.fisher import fisher_leakage
 from attention_cem.auditing.information import information_bounds, theorem2_leakage
 from attention_cem.auditing.mixture import DiagonalMixture, fit_mixture
+from attention_cem.auditing.observer import AuditObserver
 from attention_cem.auditing.run_adapter import audit_run, challenge_from_run
 from attention_cem.auditing.scores import Scores, bootstrap_ci, score
 
@@ -15,6 +16,7 @@ __all__ = [
     "AUDIT_VERSION",
     "BUDGETS",
     "Answers",
+    "AuditObserver",
     "Budget",
     "DiagonalMixture",
     "Scores",

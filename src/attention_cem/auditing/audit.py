@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ from torch import Tensor
 
 from attention_cem import __version__
 from attention_cem.attacks import Attack, Challenge, Progress, membership_attack
-from attention_cem.attacks.base import no_progress
 from attention_cem.attacks.challenge import attack_device
 from attention_cem.attacks.membership import roc_auc, tpr_at_fpr
 from attention_cem.attacks.sealed_folder import read_json, write_json_atomically
@@ -49,13 +48,13 @@ from attention_cem.auditing.calibration import calibrate, mean_image_mse
 from attention_cem.auditing.challenge_files import Answers
 from attention_cem.auditing.effort import effort_verdict
 from attention_cem.auditing.grids import write_grid
+from attention_cem.auditing.observer import AuditObserver
 from attention_cem.auditing.scores import DEFINITIONS, score
 from attention_cem.auditing.verdicts import attack_entry, beaten_by_baseline, headline, short_attack
 
 AUDIT_FORMAT = "attention-cem/audit"
 AUDIT_VERSION = 1
 AUDIT_FILE = "audit.json"
-AttackDone = Callable[[Mapping[str, Any], bool], None]
 
 _DEFINITIONS = {
     **DEFINITIONS,
@@ -80,10 +79,6 @@ _DEFINITIONS = {
 }
 
 
-def nobody_asked(row: Mapping[str, Any], kept: bool) -> None:
-    """Tell nobody that an attack is done."""
-
-
 def audit(
     challenge_folder: str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -93,8 +88,7 @@ def audit(
     identity: bool = False,
     calibration_cache: str | os.PathLike[str] | None = None,
     seed: int = 0,
-    progress: Progress = no_progress,
-    attack_done: AttackDone = nobody_asked,
+    observer: AuditObserver | None = None,
 ) -> dict[str, Any]:
     """Attack a challenge with a whole budget and write ``audit.json`` and pictures to ``out``.
 
@@ -108,9 +102,7 @@ def audit(
         identity: also report how often the class (person) of a reconstruction is recognised.
         calibration_cache: folder shared by audits with the same data; by default inside ``out``.
         seed: of everything random.
-        progress: called as ``progress(what, done, total, best validation MSE)``.
-        attack_done: called as ``attack_done(row, kept)`` with each finished attack's row of the record; ``kept`` if
-            it comes from an earlier audit that was stopped. Baselines may still change its verdict.
+        observer: who watches.
 
     Returns:
         The record, as written to ``out/audit.json``.
@@ -126,10 +118,13 @@ def audit(
     folder.mkdir(parents=True, exist_ok=True)
     cache = Path(calibration_cache) if calibration_cache is not None else folder / "calibration"
     images = answers.images()
+    watcher = observer or AuditObserver()
     judge = None
     if identity:
+        watcher.preparing("training the classifier that judges identities")
         judge = identities.train_identity_judge(challenge.attacker_images(), device=place, seed=seed)
-    desk = _Desk(challenge, images, answers.labels(), judge, place, spent, cache, seed, progress)
+    watcher.started([name for name, _ in spent.attacks], str(place))
+    desk = _Desk(challenge, images, answers.labels(), judge, place, spent, cache, seed, watcher.progress)
     extra = {"version": AUDIT_VERSION, "seed": seed, "identity": identity, "images": spent.calibration_images}
     finished: list[FinishedAttack] = []
     for name, attack in spent.attacks:
@@ -140,10 +135,10 @@ def audit(
             done = desk.finish(name, attack, finished)
             save_attack(folder / "attacks", made_from, done)
         finished.append(done)
-        attack_done(attack_entry(done), kept)
+        watcher.attack_done(attack_entry(done), kept)
     finished = beaten_by_baseline(finished, dict(spent.attacks))
 
-    progress("bounds", 0, 1, float("nan"))
+    watcher.progress("bounds", 0, 1, float("nan"))
     bounds = bounds_of(
         challenge,
         images,
@@ -152,7 +147,7 @@ def audit(
         fisher_images=spent.fisher_images,
         seed=seed,
     )
-    progress("bounds", 1, 1, float("nan"))
+    watcher.progress("bounds", 1, 1, float("nan"))
     record = _record(challenge, spent, finished, bounds, _membership(challenge, answers, place, spent, seed), seed)
     record["floor_mse"] = mean_image_mse(challenge.attacker_images(), images)
     record["device"] = str(place)

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from attention_cem.attacks import Challenge, Progress
-from attention_cem.attacks.base import no_progress
+from attention_cem.attacks import Challenge
 from attention_cem.attacks.challenge import attack_device
 from attention_cem.attacks.sealed_folder import read_json, write_json_atomically
-from attention_cem.auditing.audit import AUDIT_FILE, AttackDone, audit, nobody_asked
+from attention_cem.auditing.audit import AUDIT_FILE, audit
 from attention_cem.auditing.budgets import BUDGETS, Budget
 from attention_cem.auditing.challenge_files import released_accuracy, write_challenge
+from attention_cem.auditing.observer import AuditObserver
 from attention_cem.data import ImageData, ImageSet, load_data, split_validation
 from attention_cem.data.random_streams import generator_for
 from attention_cem.splitting import SplitModel
@@ -83,8 +83,7 @@ def audit_run(
     model: SplitModel | None = None,
     calibration_cache: str | os.PathLike[str] | None = None,
     seed: int = 0,
-    progress: Progress = no_progress,
-    attack_done: AttackDone = nobody_asked,
+    observer: AuditObserver | None = None,
 ) -> dict[str, Any]:
     """Audit a run's best weights, white-box; arguments as for :func:`challenge_from_run` and :func:`audit`.
 
@@ -104,6 +103,8 @@ def audit_run(
     if not (folder.is_dir() and _same_origin(Challenge(folder).manifest.get("about"), about)):
         for stale in (folder, *target.glob(f".{CHALLENGE_FOLDER}.*")):
             shutil.rmtree(stale, ignore_errors=True)
+        if observer is not None:
+            observer.preparing(f"writing the challenge to {folder}")
         _write(run, folder, True, limit, data, data_root, seed)
     record = audit(
         folder,
@@ -113,8 +114,7 @@ def audit_run(
         identity=identity,
         calibration_cache=calibration_cache,
         seed=seed,
-        progress=progress,
-        attack_done=attack_done,
+        observer=observer,
     )
     if out is None:
         write_json_atomically(run.folder / AUDIT_FILE, record)

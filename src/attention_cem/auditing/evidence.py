@@ -1,0 +1,81 @@
+"""What an audit kept of single images: the pictures, their errors, and the mean error of every class."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from attention_cem.attacks.challenge import Challenge
+from attention_cem.attacks.sealed_folder import SealBrokenError
+from attention_cem.auditing.challenge_files import Answers
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """One attack's work, image by image.
+
+    Args:
+        attack: its name in the audit.
+        originals: uint8 ``(n, C, H, W)``, the first test images. reconstructions: the same of what came back.
+        mse: ``(n,)``, the error of each.
+        labels: ``(n,)``.
+        class_mse: mean error over all test images of each class, by class name; classes without images are absent.
+    """
+
+    attack: str
+    originals: Tensor
+    reconstructions: Tensor
+    mse: list[float]
+    labels: list[int]
+    class_mse: dict[str, float]
+
+    def worst_first(self) -> list[int]:
+        """Positions of the pictures, the best reconstruction (the worst leak) first."""
+        return sorted(range(len(self.mse)), key=lambda index: self.mse[index])
+
+
+def evidence_of(record: dict[str, Any], audit_folder: Path, challenge_folder: Path, attack: str) -> Evidence | None:
+    """Read one attack's pictures; None where the files are missing, altered, or of another challenge.
+
+    Args:
+        record: the content of ``audit.json``.
+        audit_folder: the folder it lies in, with ``attacks/``.
+        challenge_folder: the attacked challenge, with its answers.
+        attack: name of the attack.
+    """
+    stored = audit_folder / "attacks" / f"{Path(attack).name}.safetensors"
+    if not stored.is_file() or not challenge_folder.is_dir():
+        return None
+    try:
+        challenge = Challenge(challenge_folder)
+        if challenge.id != record.get("challenge_sha256"):
+            return None
+        answers = Answers(challenge_folder, str(challenge.manifest.get("answers_sha256")))
+        with safe_open(stored, framework="pt") as tensors:
+            samples, errors = tensors.get_tensor("samples"), tensors.get_tensor("mse")
+        images, labels = answers.images(), answers.labels()
+    except (SealBrokenError, SafetensorError, KeyError):
+        return None
+    shown, scored = len(samples), len(errors)
+    if samples.dtype != torch.uint8 or samples.shape[1:] != images.shape[1:] or not shown <= scored <= len(images):
+        return None
+    return Evidence(
+        attack=attack,
+        originals=images[:shown],
+        reconstructions=samples,
+        mse=[float(value) for value in errors[:shown]],
+        labels=[int(value) for value in labels[:shown]],
+        class_mse=_class_means(errors.double(), labels[:scored], challenge.class_names),
+    )
+
+
+def _class_means(errors: Tensor, labels: Tensor, names: tuple[str, ...]) -> dict[str, float]:
+    sums = torch.zeros(len(names), dtype=torch.float64).index_add_(0, labels, errors)
+    means = sums / labels.bincount(minlength=len(names))
+    return {name: mean for name, mean in zip(names, means.tolist(), strict=True) if math.isfinite(mean)}
