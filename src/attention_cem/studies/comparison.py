@@ -69,6 +69,7 @@ def compare(
     accuracies: Sequence[float] = (),
     smallest_difference: float = 0.0,
     reference: Point | None = None,
+    baseline: str | None = None,
 ) -> dict[str, Any]:
     """The ``methods`` and ``pairs`` of ``comparison.json`` from its points.
 
@@ -78,6 +79,7 @@ def compare(
             decides, and five accuracies across it are listed.
         smallest_difference: of MSE.
         reference: of the hypervolume; otherwise the lowest accuracy and MSE among the points on the same data.
+        baseline: method that every other one is compared with; without it, every two are.
 
     >>> points = [{"method": m, "data": "d", "seed": s, "accuracy": a, "mse": k * (1 - a) + s / 1000}
     ...           for m, k in (("one", 0.2), ("two", 0.1)) for s in (0, 1) for a in (0.8, 0.9)]
@@ -91,8 +93,7 @@ def compare(
     methods = {names[key]: _method(key, group, references[key[0]]) for key, group in groups.items()}
     pairs = [
         _pair(names[a], names[b], methods, groups[a], groups[b], accuracies, smallest_difference)
-        for a, b in combinations(groups, 2)
-        if a[0] == b[0]
+        for a, b in _who_meets_whom(groups, baseline)
     ]
     return {"methods": methods, "pairs": pairs}
 
@@ -107,6 +108,14 @@ def seed_curves(points: Iterable[Mapping[str, Any]]) -> dict[int, list[Point]]:
 
 _Key = tuple[str, str]
 _Points = list[dict[str, Any]]
+
+
+def _who_meets_whom(keys: Iterable[_Key], baseline: str | None) -> list[tuple[_Key, _Key]]:
+    """Pairs on the same data; the baseline, if there is one, is always the second."""
+    pairs = [(a, b) for a, b in combinations(keys, 2) if a[0] == b[0]]
+    if baseline is None:
+        return pairs
+    return [(b, a) if a[1] == baseline else (a, b) for a, b in pairs if baseline in (a[1], b[1])]
 
 
 def _by_method(points: Iterable[Mapping[str, Any]]) -> dict[_Key, _Points]:

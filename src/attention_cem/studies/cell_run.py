@@ -1,0 +1,99 @@
+"""One cell for real: train, write the challenge, audit, put the result together."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attention_cem.studies.plan import Cell
+from attention_cem.studies.results import result_of
+
+
+@dataclass(frozen=True)
+class CellPlace:
+    """Where and how a cell is run; nothing here changes what is computed.
+
+    Args:
+        study: name of the study.
+        folder: run folder of the cell.
+        calibration: folder with calibrations that all cells share.
+        budget: of the audit.
+        device: as in ``run.device``.
+        data_root: as in ``data.root``; None leaves the configuration's.
+        keep_challenge: whether to keep the challenge after the audit.
+        alive: called often; raises when the work must stop.
+    """
+
+    study: str
+    folder: Path
+    calibration: Path
+    budget: str
+    device: str = "auto"
+    data_root: str | None = None
+    keep_challenge: bool = True
+    alive: Callable[[], None] = lambda: None
+
+
+Runner = Callable[[Cell, CellPlace], Mapping[str, Any]]
+"""What runs a cell and returns its result."""
+
+
+def run_cell(cell: Cell, place: CellPlace) -> dict[str, Any]:
+    """Run or continue a cell in its folder; what is finished there is not done again."""
+    # torch is imported here, so that reading and comparing studies does without it.
+    from attention_cem.auditing import audit_run
+    from attention_cem.training.building import resolve_device
+    from attention_cem.training.run import train
+
+    began = time.perf_counter()
+    config = dataclasses.replace(
+        cell.config,
+        data=dataclasses.replace(cell.config.data, root=place.data_root or cell.config.data.root),
+        run=dataclasses.replace(cell.config.run, folder=str(place.folder), resume=True, device=place.device),
+    )
+    trained = train(config, observer=_training_observer(place.alive))
+    audit_began = time.perf_counter()
+    record = audit_run(
+        place.folder,
+        budget=place.budget,
+        device=resolve_device(place.device),
+        data_root=config.data.root,
+        calibration_cache=place.calibration,
+        seed=cell.config.train.seed,
+        observer=_audit_observer(place.alive),
+    )
+    now = time.perf_counter()
+    seconds = {"audit_seconds": now - audit_began, "total_seconds": now - began}
+    result = result_of(place.study, cell, facts=trained.facts, metrics=trained.metrics, audit=record, seconds=seconds)
+    if not place.keep_challenge:
+        shutil.rmtree(place.folder / "audit" / "challenge", ignore_errors=True)
+    return result
+
+
+def _training_observer(alive: Callable[[], None]) -> Any:
+    from attention_cem.training.observer import Observer
+
+    class Watching(Observer):
+        """Stops the training where the claim is lost."""
+
+        def step(self, epoch: int, batch: int) -> None:
+            alive()
+
+    return Watching()
+
+
+def _audit_observer(alive: Callable[[], None]) -> Any:
+    from attention_cem.auditing import AuditObserver
+
+    class Watching(AuditObserver):
+        """Stops the audit where the claim is lost."""
+
+        def progress(self, what: str, done: int, total: int, mse: float) -> None:
+            alive()
+
+    return Watching()

@@ -1,0 +1,137 @@
+"""The small JSON file every finished cell leaves.
+
+=================================  ====================================================================================
+format, version                    ``attention-cem/study-result``, 1
+study, cell, method, data          names
+seed, lambda, sigma, settings      as in ``comparison.json``
+config_hash, commit                what was trained, with which program (commit of its git checkout, or null)
+accuracy, validation_accuracy      on test images, scored once; on validation images, by which the weights were chosen
+mse, ci95, psnr, ssim, attack      the audit's headline
+status, receipt_ok, note           how far to trust it
+budget                             of the audit
+attacks                            by name: ``mse``, ``ci95``, ``psnr``, ``ssim``, ``status``, ``converged``,
+                                   ``calibrated``, ``reason``, ``seconds``
+warnings                           of the audit
+shutoff_share                      of active steps, or null
+floor_mse                          MSE of one who sees nothing
+cost                               ``seconds_per_epoch`` (median), ``images_per_s`` (median), ``train_seconds``,
+                                   ``audit_seconds``, ``total_seconds``
+device, versions                   where and with what
+=================================  ====================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from attention_cem.studies.plan import Cell
+from attention_cem.training.config_reading import config_hash
+from attention_cem.training.files import write_atomically
+
+RESULT_FORMAT = "attention-cem/study-result"
+RESULT_VERSION = 1
+_MAX_RESULT_BYTES = 1 << 20
+_NEEDED = {"cell": str, "method": str, "data": str, "seed": int, "accuracy": float, "mse": float}
+
+
+def result_of(
+    study: str,
+    cell: Cell,
+    *,
+    facts: Mapping[str, Any],
+    metrics: Sequence[Mapping[str, Any]],
+    audit: Mapping[str, Any],
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    """Put together what ``run.json``, ``metrics.jsonl`` and ``audit.json`` say.
+
+    Raises:
+        ValueError: the audit has no headline, so that the cell has no result.
+    """
+    headline = audit["headline"]
+    if headline is None:
+        raise ValueError(f"the audit of {cell.id} has no headline: {'; '.join(audit['warnings'])}")
+    return {
+        "format": RESULT_FORMAT,
+        "version": RESULT_VERSION,
+        "study": study,
+        "cell": cell.id,
+        "method": cell.method,
+        "data": cell.config.data.name,
+        "seed": cell.config.train.seed,
+        "lambda": cell.lambd,
+        "sigma": cell.sigma,
+        "settings": dict(cell.settings),
+        "config_hash": config_hash(cell.config),
+        "commit": program_commit(),
+        "accuracy": float(facts["test"]["accuracy"]),
+        "validation_accuracy": float(facts["best_accuracy"]),
+        **{key: headline[key] for key in ("mse", "ci95", "psnr", "ssim", "attack", "status", "note")},
+        "receipt_ok": headline["status"] == "passed",
+        "budget": audit["budget"],
+        "attacks": {entry["name"]: _attack(entry) for entry in audit["attacks"]},
+        "warnings": list(audit["warnings"]),
+        "shutoff_share": facts.get("shutoff_share_when_active"),
+        "floor_mse": audit.get("floor_mse"),
+        "cost": {
+            "seconds_per_epoch": median(row["seconds"] for row in metrics) if metrics else None,
+            "images_per_s": median(row["images_per_s"] for row in metrics) if metrics else None,
+            "train_seconds": facts.get("seconds"),
+            **seconds,
+        },
+        "device": facts.get("hardware", {}).get("device"),
+        "versions": facts.get("versions"),
+    }
+
+
+def write_result(path: Path, result: Mapping[str, Any]) -> None:
+    """Write a result file; it is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Read and check a result file.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    if path.stat().st_size > _MAX_RESULT_BYTES:
+        raise ValueError(f"{path} is larger than {_MAX_RESULT_BYTES} bytes: this is no result of a study")
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(result, dict) or (result.get("format"), result.get("version")) != (RESULT_FORMAT, RESULT_VERSION):
+        raise ValueError(f"{path} is no {RESULT_FORMAT} of version {RESULT_VERSION}")
+    for key, kind in _NEEDED.items():
+        if type(result.get(key)) is not kind:
+            raise ValueError(f"{path}: {key} must be of type {kind.__name__}, got {result.get(key)!r}")
+    return result
+
+
+def program_commit() -> str | None:
+    """The git commit of the program's source, with ``+changes`` if it was edited; None where it is not in git."""
+    here = Path(__file__).parent
+    try:
+        commit = _git(here, "rev-parse", "HEAD")
+        changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ".")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}+changes" if changed else commit
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()
+
+
+def _attack(entry: Mapping[str, Any]) -> dict[str, Any]:
+    receipt = entry["receipt"]
+    figures = {key: entry[key] for key in ("mse", "ci95", "psnr", "ssim", "status")}
+    return {**figures, **{key: receipt.get(key) for key in ("converged", "calibrated", "reason", "seconds")}}

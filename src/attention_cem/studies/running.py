@@ -1,0 +1,233 @@
+"""`run_study`: all cells of a study, N at a time here, and at the same time anywhere the store can be reached."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from types import FrameType
+from typing import Any
+
+from attention_cem.studies.cell_run import Runner, run_cell
+from attention_cem.studies.plan import Study
+from attention_cem.studies.results import write_result
+from attention_cem.studies.store import CellState, ClaimStore
+from attention_cem.studies.worker import work
+
+JOURNAL = "journal.log"
+
+
+@dataclass(frozen=True)
+class StudyProgress:
+    """Where a study stands, over all machines.
+
+    Args:
+        done: finished cells.
+        failed: cells given up.
+        running: cells in work.
+        waiting: all others.
+        seconds_left: estimated from the time the finished cells took; None before the first.
+
+    >>> StudyProgress(3, 1, 2, 6, 1500.0).line("slots")
+    'slots: 3 of 12 done, 1 failed, 2 running, about 25 min left'
+    """
+
+    done: int
+    failed: int
+    running: int
+    waiting: int
+    seconds_left: float | None
+
+    def line(self, name: str) -> str:
+        """The same in words."""
+        total = self.done + self.failed + self.running + self.waiting
+        parts = [f"{self.done} of {total} done"]
+        parts += [f"{self.failed} failed"] if self.failed else []
+        parts += [f"{self.running} running"] if self.running else []
+        if self.seconds_left:
+            parts.append(f"about {_duration(self.seconds_left)} left")
+        return f"{name}: {', '.join(parts)}"
+
+
+def run_study(
+    study: Study,
+    *,
+    workers: int = 1,
+    store: str | None = None,
+    device: str = "auto",
+    data_root: str | None = None,
+    retry_failed: bool = False,
+    runner: Runner = run_cell,
+    grace_seconds: float = 120.0,
+    poll_seconds: float = 2.0,
+    tell: Callable[[str], None] = lambda text: None,
+) -> dict[str, CellState]:
+    """Run every cell that has no result yet, each once, and return where all of them stand.
+
+    Call it again after a crash: finished cells stay finished, an unfinished run continues from its checkpoint. Call
+    it on several machines with the same store: they share the cells.
+
+    Args:
+        study: from `load_study`.
+        workers: processes on this machine; 1 works in this process.
+        store: database URL or journal file that all machines can reach; otherwise a journal in the study's folder,
+            or, with one worker and without Optuna, the result files themselves.
+        device: as in ``run.device``; several, separated by commas, are dealt out to the workers.
+        data_root: as in ``data.root``.
+        retry_failed: try cells again that were given up.
+        runner: what runs a cell; with several workers a function of a module.
+        grace_seconds: a worker not heard of for so long is believed dead, and its cell is given to another.
+        poll_seconds: between two looks at the store.
+        tell: gets one line whenever something happened.
+
+    Raises:
+        KeyboardInterrupt: asked to stop; call again to continue.
+    """
+    if workers < 1:
+        raise ValueError(f"a study needs at least 1 worker, got {workers}")
+    study.out.mkdir(parents=True, exist_ok=True)
+    claims = open_store(study, store, alone=workers == 1, grace_seconds=grace_seconds)
+    try:
+        claims.prepare([cell.id for cell in study.cells], retry_failed=retry_failed)
+        restore_results(study, claims)
+        devices = device.split(",")
+        settings = {"data_root": data_root, "beat_seconds": grace_seconds / 4, "poll_seconds": poll_seconds}
+        told = partial(_tell_progress, study, claims, tell)
+        tell(progress_of(claims.states()).line(study.name))
+        if workers == 1:
+            work(study, claims, runner, device=devices[0], tell=told, **settings)  # type: ignore[arg-type]
+        else:
+            where = store or str(study.out / JOURNAL)
+            orders = [
+                {
+                    "device": devices[number % len(devices)],
+                    "threads": max(1, (os.cpu_count() or 1) // workers),
+                    **settings,
+                }
+                for number in range(workers)
+            ]
+            _run_workers(study, where, grace_seconds, runner, orders, claims, tell, poll_seconds)
+        restore_results(study, claims)
+        return claims.states()
+    finally:
+        claims.close()
+
+
+def open_store(study: Study, store: str | None, *, alone: bool, grace_seconds: float = 120.0) -> ClaimStore:
+    """The store of a study: Optuna's, or without it, for a single worker, the result files.
+
+    Raises:
+        ValueError: several workers or a shared store are asked for, but Optuna is not installed.
+    """
+    if find_spec("optuna") is None:
+        if not alone or store is not None:
+            raise ValueError("several workers need Optuna to share cells: pip install 'attention-cem[sweep]'")
+        from attention_cem.studies.serial_store import SerialStore
+
+        return SerialStore(study.out, max_failures=study.max_failures)
+    from attention_cem.studies.optuna_store import OptunaStore
+
+    where = store or str(study.out / JOURNAL)
+    return OptunaStore(study.name, where, max_failures=study.max_failures, grace_seconds=grace_seconds)
+
+
+def restore_results(study: Study, claims: ClaimStore) -> None:
+    """Write the result files that other machines, or a killed worker, left in the store only."""
+    for cell, result in claims.results().items():
+        if not study.result_file(cell).is_file():
+            write_result(study.result_file(cell), result)
+
+
+def progress_of(states: Mapping[str, CellState]) -> StudyProgress:
+    """Count, and estimate the time left.
+
+    >>> progress_of({"a": CellState("done", seconds=60.0), "b": CellState("running"), "c": CellState("waiting")})
+    StudyProgress(done=1, failed=0, running=1, waiting=1, seconds_left=120.0)
+    """
+    statuses = [state.status for state in states.values()]
+    took = [state.seconds for state in states.values() if state.seconds is not None]
+    left = len(statuses) - statuses.count("done") - statuses.count("failed")
+    each = sum(took) / len(took) if took else None
+    return StudyProgress(
+        done=statuses.count("done"),
+        failed=statuses.count("failed"),
+        running=statuses.count("running"),
+        waiting=statuses.count("waiting"),
+        seconds_left=None if each is None else each * left / max(1, statuses.count("running")),
+    )
+
+
+def _tell_progress(study: Study, claims: ClaimStore, tell: Callable[[str], None], text: str) -> None:
+    tell(text)
+    tell(progress_of(claims.states()).line(study.name))
+
+
+def _run_workers(
+    study: Study,
+    where: str,
+    grace_seconds: float,
+    runner: Runner,
+    orders: Sequence[dict[str, Any]],
+    claims: ClaimStore,
+    tell: Callable[[str], None],
+    poll_seconds: float,
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    processes = [
+        context.Process(target=_work_in_process, args=(study, where, grace_seconds, runner, order), daemon=False)
+        for order in orders
+    ]
+    for process in processes:
+        process.start()
+    before: dict[str, CellState] = {}
+    try:
+        while any(process.is_alive() for process in processes):
+            time.sleep(poll_seconds)
+            now = claims.states()
+            if now != before:
+                for cell, state in now.items():
+                    if state != before.get(cell) and (state.status == "done" or state.error):
+                        tell(f"{cell}: {state.error or 'done'}")
+                tell(progress_of(now).line(study.name))
+                before = now
+    except BaseException:
+        for process in processes:
+            if process.is_alive():
+                process.terminate()
+        raise
+    finally:
+        for process in processes:
+            process.join()
+
+
+def _work_in_process(study: Study, where: str, grace_seconds: float, runner: Runner, order: dict[str, Any]) -> None:
+    """What a worker process does; it stops when the process that started it is gone."""
+    # Before torch is imported: workers that each take all cores get in each other's way.
+    os.environ.setdefault("OMP_NUM_THREADS", str(order.pop("threads")))
+    # Ctrl-C reaches only the main process, which then asks each worker once; twice would mean "at once".
+    os.setsid()
+    signal.signal(signal.SIGTERM, _interrupt)
+    from attention_cem.studies.optuna_store import OptunaStore
+
+    parent = multiprocessing.parent_process()
+    claims = OptunaStore(study.name, where, max_failures=study.max_failures, grace_seconds=grace_seconds)
+    claims.prepare([cell.id for cell in study.cells])
+    try:
+        work(study, claims, runner, wanted=lambda: parent is None or parent.is_alive(), **order)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

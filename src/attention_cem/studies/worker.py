@@ -1,0 +1,135 @@
+"""A worker: takes cells from the store, one after the other, until every cell is done or given up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from attention_cem.studies.cell_run import CellPlace, Runner
+from attention_cem.studies.plan import Study
+from attention_cem.studies.results import write_result
+from attention_cem.studies.store import Claim, ClaimLostError, ClaimStore
+
+_logger = logging.getLogger("attention_cem")
+
+
+class StudyInterrupted(KeyboardInterrupt):
+    """The worker was asked to stop; its cell was given back and can be continued."""
+
+
+class Heart:
+    """Beats for a claim in a thread of its own, and knows why the work must stop.
+
+    Args:
+        store: where to beat.
+        claim: for which claim.
+        seconds: between beats.
+        wanted: whether the worker is still wanted, e.g. whether its parent lives.
+    """
+
+    def __init__(self, store: ClaimStore, claim: Claim, seconds: float, wanted: Callable[[], bool]) -> None:
+        self._store, self._claim, self._seconds, self._wanted = store, claim, seconds, wanted
+        self._stop = threading.Event()
+        self._trouble: BaseException | None = None
+
+    def check(self) -> None:
+        """Raise if the claim was lost or the worker is not wanted any more."""
+        if self._trouble is not None:
+            raise self._trouble
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Beat inside the block."""
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._seconds):
+            try:
+                if not self._wanted():
+                    self._trouble = StudyInterrupted("the study's main process is gone")
+                    return
+                self._store.beat(self._claim)
+            except ClaimLostError as lost:
+                self._trouble = lost
+                return
+            except Exception as error:  # a store that is away for a moment must not stop hours of work
+                _logger.warning("study: cannot reach the store: %s", error)
+
+
+def work(
+    study: Study,
+    store: ClaimStore,
+    runner: Runner,
+    *,
+    device: str = "auto",
+    data_root: str | None = None,
+    beat_seconds: float = 30.0,
+    poll_seconds: float = 5.0,
+    wanted: Callable[[], bool] = lambda: True,
+    tell: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Run cells until none is left for anybody.
+
+    A cell that fails is recorded, tried again as often as the store allows, and does not stop the others. While
+    other workers still run the last cells this one waits, to take over if they die.
+
+    Args:
+        study: what to run.
+        store: prepared for the study's cells.
+        runner: runs one cell, see `run_cell`.
+        device: as in ``run.device``.
+        data_root: as in ``data.root``.
+        beat_seconds: between two signs of life.
+        poll_seconds: between two looks at the store while there is nothing to do.
+        wanted: asked with every beat; False stops the worker.
+        tell: gets one line per finished cell.
+
+    Raises:
+        KeyboardInterrupt: asked to stop; the cell in work was given back first.
+    """
+    while True:
+        claim = store.claim()
+        if claim is None:
+            if not wanted() or all(state.status in ("done", "failed") for state in store.states().values()):
+                return
+            time.sleep(poll_seconds)
+            continue
+        cell = study.cell(claim.cell)
+        heart = Heart(store, claim, beat_seconds, wanted)
+        place = CellPlace(
+            study=study.name,
+            folder=study.run_folder(cell),
+            calibration=study.out / "calibration",
+            budget=study.budget,
+            device=device,
+            data_root=data_root,
+            keep_challenge=study.keep_challenges,
+            alive=heart.check,
+        )
+        try:
+            with heart.beating():
+                result = runner(cell, place)
+            store.finish(claim, result)
+        except KeyboardInterrupt:
+            store.fail(claim, "interrupted", counts=False)
+            raise
+        except ClaimLostError as lost:
+            tell(f"{cell.id}: {lost}")
+            continue
+        except Exception as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:2000]
+            _logger.debug("study: %s failed", cell.id, exc_info=error)
+            store.fail(claim, reason, counts=True)
+            tell(f"{cell.id}: try {claim.attempt} failed: {reason}")
+            continue
+        write_result(study.result_file(cell.id), result)
+        tell(f"{cell.id}: accuracy {result['accuracy']:.2%}, worst-case MSE {result['mse']:.5f}")

@@ -1,0 +1,80 @@
+"""Cells that cost nothing: what workers do with them is what is tested. A module, so that processes can import it."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from attention_cem.studies.cell_run import CellPlace
+from attention_cem.studies.plan import Cell
+from attention_cem.studies.results import RESULT_FORMAT, RESULT_VERSION
+
+STUDY = """
+name = "tiny"
+budget = "quick"
+max_failures = 2
+[settings]
+"model.name" = "tiny_cnn"
+[matrix]
+seed = [0, 1, 2, 3, 4, 5]
+"""
+
+
+def write_study(folder: Path, text: str = STUDY) -> Path:
+    file = folder / "tiny.toml"
+    file.write_text(text)
+    return file
+
+
+def note(place: CellPlace, event: str, cell: Cell) -> None:
+    """One line per event, appended in one write: lines of several processes do not mix."""
+    log = place.folder.parents[1] / "events.txt"
+    with log.open("a") as file:
+        file.write(f"{event} {cell.id}\n")
+
+
+def events(out: Path, event: str) -> list[str]:
+    lines = (out / "events.txt").read_text().splitlines()
+    return [line.split()[1] for line in lines if line.startswith(event)]
+
+
+def result(cell: Cell) -> dict[str, Any]:
+    seed = cell.config.train.seed
+    return {
+        "format": RESULT_FORMAT,
+        "version": RESULT_VERSION,
+        "cell": cell.id,
+        "method": cell.method,
+        "data": cell.config.data.name,
+        "seed": seed,
+        "lambda": cell.lambd,
+        "sigma": cell.sigma,
+        "settings": dict(cell.settings),
+        "accuracy": 0.8 + seed / 100,
+        "validation_accuracy": 0.8,
+        "mse": 0.02 - seed / 1000,
+        "receipt_ok": True,
+    }
+
+
+def quick(cell: Cell, place: CellPlace) -> dict[str, Any]:
+    note(place, "begin", cell)
+    time.sleep(0.05)
+    note(place, "end", cell)
+    return result(cell)
+
+
+def slow(cell: Cell, place: CellPlace) -> dict[str, Any]:
+    note(place, "begin", cell)
+    for _ in range(10):
+        time.sleep(0.1)
+        place.alive()
+    note(place, "end", cell)
+    return result(cell)
+
+
+def seed_three_fails(cell: Cell, place: CellPlace) -> dict[str, Any]:
+    note(place, "begin", cell)
+    if cell.config.train.seed == 3:
+        raise RuntimeError("out of\nmemory")
+    note(place, "end", cell)
+    return result(cell)
