@@ -1,0 +1,1 @@
+"""Studies: what was run, and how its pages are made."""

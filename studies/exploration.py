@@ -272,7 +272,9 @@ def attack(
     """Train a residual inverter on the training images and score it on images it never saw: mean per-image MSE."""
     torch.manual_seed(cell.seed + 777)
     z = features_of(model.client, train_set.images, device)
-    inverter = ResidualInverter(tuple(z.shape[1:]), train_set.image_shape).to(device, memory_format=torch.channels_last)
+    inverter = (
+        ResidualInverter(tuple(z.shape[1:]), train_set.image_shape).to(device).to(memory_format=torch.channels_last)
+    )
     optimiser = torch.optim.Adam(inverter.parameters(), 1e-3, weight_decay=1e-4, capturable=device == "cuda")
     steps = len(train_set) // ATTACK_BATCH
     total = steps * cell.attack_epochs
@@ -341,7 +343,8 @@ def run_cell(cell: Cell, root: str, out: Path, device: str, limit: int | None) -
     temporary.replace(out / f"{cell.name}.json")
     print(
         f"{cell.method} λ={cell.lambd} σ={cell.sigma} {cell.schedule} arl={cell.arl} seed={cell.seed} {cell.options}: "
-        f"acc {result['accuracy_test']:.4f} mse {result['mse_test']:.4f} ({figures['train_s']:.0f}+{result['attack_s']:.0f} s)",
+        f"acc {result['accuracy_test']:.4f} mse {result['mse_test']:.4f} "
+        f"({figures['train_s']:.0f}+{result['attack_s']:.0f} s)",
         flush=True,
     )
 

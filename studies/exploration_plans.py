@@ -34,12 +34,15 @@ def main() -> list[Cell]:
 
 def sound() -> list[Cell]:
     """The sound designs over λ, one seed."""
-    cells = [Cell("slot_mixture", lam) for lam in (0.1, 0.2, 0.4)]
+    cells = [Cell("one_gaussian", lam) for lam in (0.1, 0.2, 0.4)]
     cells += [Cell("logdet", lam) for lam in (0.2, 0.4, 0.7)]
-    cells += [Cell("one_gaussian", 0.2), Cell("one_gaussian", 0.4), Cell("gated_adversary", 0.15)]
-    cells += [Cell("gated_adversary", 0.3), Cell("leakage", 0.3), Cell("leakage", 1.0)]
+    cells += [Cell("slot_mixture", 0.1), Cell("slot_mixture", 0.2)]
+    cells += [Cell("noise", arl=0.3), Cell("one_gaussian", 0.1, arl=0.3), Cell("kmeans", 3, arl=0.3)]
+    cells += [Cell("logdet", 0.2, arl=0.3), Cell("gated_adversary", 0.15), Cell("leakage", 0.5)]
     cells += [Cell("one_gaussian", lam, options={"variance_floor": 0.01}) for lam in (0.5, 1.0)]
-    cells += [Cell("logdet", lam, sigma=0.1) for lam in (0.3, 0.6)]
+    cells += [Cell("logdet", 0.4, sigma=0.1), Cell("one_gaussian", 0.2, sigma=0.1)]
+    cells += [Cell("kmeans", 3), Cell("leakage", 2.0), Cell("gated_adversary", 0.3)]
+    cells += [Cell("noise"), Cell("noise", sigma=0.1), Cell("noise", sigma=0.2)]
     return cells
 
 

@@ -59,9 +59,7 @@ def test_gated__worked_example_of_the_documents_every_intermediate() -> None:
     close(logits, [0, 0.154698, -0.023297, 0.948123, 0.945025, 0.935805])
     close(weight, [0.318038, 0.371247, 0.310714, 0.335046, 0.334010, 0.330944])
     close(mean.flatten(), [0.043178, 0.052660, 1.032788, 0.967212])
-    torch.testing.assert_close(
-        variance, torch.tensor([0.01780883, 0.03100565], dtype=torch.float64), rtol=0, atol=5e-9
-    )
+    torch.testing.assert_close(variance, torch.tensor([0.01780883, 0.03100565], dtype=torch.float64), rtol=0, atol=5e-9)
     close(output.diagnostics["class_loss"][:2], [0, 0.438419])
     assert output.rob_loss.item() == pytest.approx(0.2192096, abs=5e-8)
 

@@ -73,3 +73,25 @@ def test_class_softmax__sums_to_one_in_each_active_class(labels: list[int], min_
         mine = y == label
         if mine.sum() >= min_count:
             torch.testing.assert_close(weight[mine], torch.softmax(logits[mine], 0))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(0, 4), min_size=5, max_size=30), st.integers(1, 3), st.booleans())
+def test_segment_classes__promised_labels_give_the_same_classes(labels: list[int], min_count: int, part: bool) -> None:
+    y = torch.tensor(labels)
+    only = y % 2 == 0 if part else None
+    free, promised = (sg.segment_classes(y, min_count, only, space) for space in (None, 5))
+    for name in ("label", "size"):
+        found = [sorted(getattr(s, name)[s.active].tolist()) for s in (free, promised)]
+        assert found[0] == found[1]
+    assert free.num_classes == promised.num_classes
+    for s in (free, promised):
+        inside = s.active[s.row]
+        assert torch.equal(s.label[s.row][inside], y[inside])
+    assert torch.equal(free.active[free.row], promised.active[promised.row])
+
+
+@pytest.mark.parametrize("bad", [-1, 5])
+def test_segment_classes__a_broken_promise_is_refused(bad: int) -> None:
+    with pytest.raises(ValueError, match=f"0 … 4.*{bad}"):
+        sg.segment_classes(torch.tensor([0, 1, 2, 3, 4, bad]), label_space=5)

@@ -26,9 +26,7 @@ class TestSlotCrossContract(SurrogateContract):
 
 @settings(deadline=None, max_examples=40)
 @given(LABELS, st.integers(0, 5), st.sampled_from(["input", "enriched"]), st.sampled_from([None, 4]))
-def test_slot_cross__equals_the_plain_loop(
-    labels: list[int], seed: int, assign_on: str, slot_dim: int | None
-) -> None:
+def test_slot_cross__equals_the_plain_loop(labels: list[int], seed: int, assign_on: str, slot_dim: int | None) -> None:
     surrogate = make(assign_on=assign_on, slot_dim=slot_dim).double().eval()
     assert_equals_loop(surrogate, slot_cross_loop, *features(labels, 6, seed))
 

@@ -53,7 +53,7 @@ def slot_statistics(assigned: Tensor, x: Tensor, segments: ClassSegments) -> tup
     centre = class_mean(x.detach(), segments)
     shifted = x - centre.index_select(0, row)
     mass = class_sum(assigned, row, rows)
-    share = torch.where(mass > 0, mass, 1).unsqueeze(-1)  # rows without samples
+    share = torch.where(mass > 1e-20, mass, 1).unsqueeze(-1)  # rows and slots without samples
     first = class_weighted_sums(assigned, shifted, row, rows) / share
     second = class_weighted_sums(assigned, shifted.square(), row, rows) / share
     return mass, centre.unsqueeze(1) + first, second - first.square()

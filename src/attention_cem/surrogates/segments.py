@@ -88,14 +88,20 @@ def segment_classes(
 
 def _label_rows(labels: Tensor, min_count: int, only: Tensor | None, label_space: int) -> ClassSegments:
     """The same with one row per possible label, which needs no sorting."""
-    found = labels.new_zeros(label_space + 1).index_add(0, labels, torch.ones_like(labels))
-    active, row = found >= min_count, labels
+    if labels.device.type == "cpu" and not torch.compiler.is_compiling():
+        lowest, highest = int(labels.min()), int(labels.max())
+        if lowest < 0 or highest >= label_space:
+            raise ValueError(f"labels must be 0 … {label_space - 1} (label_space), got {lowest} … {highest}")
+    none = labels.new_zeros(1)
+    count = torch.cat([labels.new_zeros(label_space).index_add(0, labels, torch.ones_like(labels)), none])
+    active, row = count >= min_count, labels
     if only is not None:
-        active = active & (labels.new_zeros(label_space + 1).index_add(0, labels, only.to(torch.int64)) > 0)
+        wanted = labels.new_zeros(label_space).index_add(0, labels, only.to(torch.int64))
+        active = active & (torch.cat([wanted, none]) > 0)
     if only is not None or min_count > 1:
         row = torch.where(active.index_select(0, labels), labels, label_space)
     label = torch.arange(label_space + 1, device=labels.device)
-    return ClassSegments(row, found * active, active, label * active, (found > 0).sum())
+    return ClassSegments(row, count * active, active, label * active, (count > 0).sum())
 
 
 def class_sum(values: Tensor, row: Tensor, num_rows: int) -> Tensor:

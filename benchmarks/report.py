@@ -1,0 +1,126 @@
+"""Writes benchmarks/RESULTS.md from the figures in results/benchmarks: no number there is typed by hand.
+
+python -m benchmarks.report
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.surrogates import table
+
+FIGURES = Path("results/benchmarks")
+PAGE = Path("benchmarks/RESULTS.md")
+
+
+def read(name: str) -> dict[str, Any]:
+    figures: dict[str, Any] = json.loads((FIGURES / f"{name}.json").read_text())
+    return figures
+
+
+def measured_on(figures: dict[str, Any]) -> str:
+    machine = figures["machine"]
+    where = f"{machine['gpu']}" if machine["gpu"] != "none" else machine["cpu"]
+    return f"Measured on {where}, torch {machine['torch']}."
+
+
+def loop_rows(figures: dict[str, Any]) -> list[tuple[str, int, int, dict[str, float], float]]:
+    return [(r["surrogate"], r["batch"], r["classes"], r["ms"], r["target"]) for r in figures["rows"]]
+
+
+def cpu_section() -> str:
+    figures = read("surrogates-cpu")
+    spaces = ", ".join(f"{name} {ratio:.2f}×" for name, ratio in figures["label_space_ratio"].items())
+    return f"""## Surrogates against the plain per-class loop, CPU
+
+Forward + backward, D = {figures["width"]}, S = {figures["slots"]}, fp32, medians of interleaved rounds (`make bench`).
+{measured_on(figures)}
+
+{table(loop_rows(figures))}
+
+Peak memory of the slot surrogate at B = 1024, D = 2048, parameters and gradients included:
+{figures["peak_memory_mib"]:.0f} MiB (limit 1.5 GB = 1430 MiB).
+The same batch with labels out of 100,000 instead of 1,000 costs: {spaces} (limit 1.10×).
+
+Where a gated target is missed: the matrix products of the pooling, which the loop does as well, take most of the time
+the target would allow. Tried, each a little faster, none enough: one product for V and U, a hand-written backward,
+in-place buffers, `torch.compile`."""
+
+
+def gpu_section() -> str:
+    figures = read("surrogates-h200")
+    return f"""## Surrogates against the plain per-class loop, GPU
+
+`python -m benchmarks.surrogates --cuda`: forward + backward, no host synchronisation
+(`torch.cuda.set_sync_debug_mode("error")`), `torch.compile(fullgraph=True)` at (128, 10). {measured_on(figures)}
+The host of this machine is slow to launch kernels; in eager mode that is what is measured.
+
+{table(loop_rows(figures))}"""
+
+
+def step_section() -> str:
+    figures = read("step-h200")
+    lines = ["| surrogate | eager | CUDA graph | CUDA graph, surrogate compiled |", "| --- | --- | --- | --- |"]
+    for row in figures["rows"]:
+        cells = [
+            f"{row[f'{mode}_ms']:.2f} ms, {row[f'{mode}_ratio']:.2f}×" if f"{mode}_ms" in row else "–"
+            for mode in ("eager", "graph", "compiled_graph")
+        ]
+        lines.append(f"| {row['surrogate']} | " + " | ".join(cells) + " |")
+    rows = {row["surrogate"]: row for row in figures["rows"]}
+    many = rows["slot mixture, 1,000 classes, one sample each"]["graph_ms"] / rows["slot mixture"]["graph_ms"]
+    return f"""## What a surrogate adds to a VGG-11 training step, batch {figures["batch"]}
+
+`python -m benchmarks.step`: whole steps (client, noise, server, surrogate, merged backward, SGD), bf16. Ratios are to
+the step without a surrogate. {measured_on(figures)}
+
+{chr(10).join(lines)}
+
+A thousand classes with one sample each cost {many:.2f}× the ten-class step (limit 1.3×).
+What limits the surrogates is the number of small kernels, not their arithmetic: compiling fuses them."""
+
+
+def throughput_section() -> str:
+    figures = read("throughput-h200")
+    base = figures["rows"][0]["images_per_s"]
+    lines = ["| surrogate | images/s | epoch of 45,000 images | step against none |", "| --- | --- | --- | --- |"]
+    for row in figures["rows"]:
+        lines.append(
+            f"| {row['surrogate']} | {row['images_per_s']:,.0f} | {row['epoch_s']:.2f} s | "
+            f"{base / row['images_per_s']:.2f}× |"
+        )
+    return f"""## Throughput of the trainer, VGG-11, CIFAR-10-sized data, batch {figures["batch"]}
+
+`python -m benchmarks.throughput`: `attention_cem.training.train` with `train.cuda_graph = "auto"`, augmentation,
+validation and metrics included in the run, rate of the last epoch's steps. {measured_on(figures)}
+
+{chr(10).join(lines)}"""
+
+
+def attack_section() -> str:
+    figures = read("attacks-h200")
+    found, setting = figures["figures"], figures["setting"]
+    search = f"search {found['optimisation_ratio']:.1f}× faster"
+    return f"""## Attacks
+
+`python -m benchmarks.attacks --calibrate`: {setting["images"]:,} attacker images, {setting["epochs"]} epochs.
+{measured_on(figures)}
+
+| attack | seconds | goal | against a plain implementation |
+| --- | --- | --- | --- |
+| inverter, reference setting | {found["inverter_seconds"]:.1f} | 60 | {found["inverter_ratio"]:.1f}× faster |
+| white-box optimisation, {setting["test_images"]:,} images | {found["optimisation_seconds"]:.1f} | 60 | {search} |
+
+The plain inverter's time is extrapolated from {found["inverter_plain_measured_epochs"]} measured epoch.
+Calibration: an identity-like client is rebuilt at {found["identity_psnr"]:.1f} dB."""
+
+
+def main() -> None:
+    sections = [cpu_section(), gpu_section(), step_section(), throughput_section(), attack_section()]
+    head = "# Benchmarks\n\nGenerated from `results/benchmarks/*.json` by `python -m benchmarks.report`.\n"
+    PAGE.write_text("\n\n".join([head.rstrip(), *sections]) + "\n")
+    print(f"wrote {PAGE}")
+
+
+if __name__ == "__main__":
+    main()
