@@ -12,6 +12,8 @@ import attention_cem
 # Each module has `main(arguments) -> exit code`; it is imported only when its command is called.
 COMMANDS = {
     "train": ("attention_cem.cli.train", "train a split model with defences and a surrogate"),
+    "study": ("attention_cem.cli.study", "run a matrix of trainings and audits, on one machine or many, and compare"),
+    "explain": ("attention_cem.cli.explain", "draw the configured pipeline with its tensor shapes"),
     "data": ("attention_cem.cli.data", "list the data sets: which are found where, how to get the rest"),
 }
 

@@ -136,6 +136,21 @@ def open_store(study: Study, store: str | None, *, alone: bool, grace_seconds: f
     return OptunaStore(study.name, where, max_failures=study.max_failures, grace_seconds=grace_seconds)
 
 
+def study_states(study: Study, store: str | None = None) -> dict[str, CellState]:
+    """Where every cell stands, without running any; results that are in the store only are written as files."""
+    if store is None and not (study.out / JOURNAL).exists():
+        return {
+            cell.id: CellState("done" if study.result_file(cell.id).is_file() else "waiting") for cell in study.cells
+        }
+    claims = open_store(study, store, alone=True)
+    try:
+        claims.prepare([cell.id for cell in study.cells])
+        restore_results(study, claims)
+        return claims.states()
+    finally:
+        claims.close()
+
+
 def restore_results(study: Study, claims: ClaimStore) -> None:
     """Write the result files that other machines, or a killed worker, left in the store only."""
     for cell, result in claims.results().items():

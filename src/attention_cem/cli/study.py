@@ -1,0 +1,175 @@
+"""``attention-cem study``: run, sweep, status, report-data."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from attention_cem.cli.settings import SettingsParser
+from attention_cem.training.config_checks import ConfigError
+
+if TYPE_CHECKING:
+    from attention_cem.studies.store import CellState
+
+_EXAMPLES = """examples:
+  attention-cem study run studies/slots-synthetic.toml --workers 2
+  attention-cem study run studies/slots-cifar10.toml --data-root DATA --store mysql://USER@HOST/cem   (on each machine)
+  attention-cem study status studies/slots-synthetic.toml
+  attention-cem study report-data studies/slots-synthetic.toml
+  attention-cem study sweep studies/sweep-synthetic.toml --trials 30
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Parse, run, print. Exit code 1: some cells failed or are missing; 130: stopped."""
+    try:
+        given = _parser().parse_args(list(arguments))
+        code: int = given.do(given)
+        return code
+    except ValueError as error:
+        return _refuse(error)
+    except KeyboardInterrupt:
+        print(f"\nStopped. Continue with the same command: attention-cem study {' '.join(arguments)}", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = SettingsParser(
+        prog="attention-cem study",
+        description="Train and audit every run of a study file, on one machine or many, and compare the methods.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=SettingsParser)
+    run = _action(actions, "run", _run, "run all cells that have no result yet; call it again to continue")
+    run.add_argument("--workers", type=int, default=1, metavar="N", help="cells at a time on this machine [1]")
+    run.add_argument("--retry-failed", action="store_true", help="try cells again that were given up")
+    run.add_argument(
+        "--grace-seconds", type=float, default=120.0, metavar="X", help="silence before a worker counts as dead [120]"
+    )
+    search = _action(actions, "sweep", _sweep, "let Optuna search the ranges of the file's [sweep] table")
+    search.add_argument("--trials", type=int, default=30, metavar="N", help="settings to try in all [30]")
+    search.add_argument("--seed", type=int, default=0, metavar="N", help="of the search [0]")
+    for each in (run, search):
+        each.add_argument(
+            "--device", default="auto", help="auto, cpu, cuda or cuda:N; several for several workers: cuda:0,cuda:1"
+        )
+        each.add_argument("--data-root", metavar="FOLDER", help="folder with the data files")
+    _action(actions, "status", _status, "say where every cell stands")
+    _action(actions, "report-data", _report_data, "write comparison.json and print the verdicts")
+    return parser
+
+
+def _action(actions: Any, name: str, do: Any, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+    parser.set_defaults(do=do)
+    parser.add_argument("file", metavar="FILE", help="study file (TOML), e.g. one of studies/")
+    parser.add_argument("--out", metavar="FOLDER", help="where runs and results go; otherwise as the file says")
+    parser.add_argument("--store", metavar="URL", help="database URL or journal file shared by all machines")
+    return parser
+
+
+def _run(given: argparse.Namespace) -> int:
+    from attention_cem.studies.plan import load_study
+    from attention_cem.studies.running import run_study
+
+    study = load_study(given.file, given.out)
+    if given.workers > 1:
+        signal.signal(signal.SIGTERM, _interrupt)
+    states = run_study(
+        study,
+        workers=given.workers,
+        store=given.store,
+        device=given.device,
+        data_root=given.data_root,
+        retry_failed=given.retry_failed,
+        grace_seconds=given.grace_seconds,
+        tell=_tell,
+    )
+    return _conclude(study, states)
+
+
+def _sweep(given: argparse.Namespace) -> int:
+    try:
+        from attention_cem.studies.searching import sweep
+    except ImportError:
+        raise ConfigError("a sweep needs Optuna: pip install 'attention-cem[sweep]'") from None
+    front = sweep(
+        given.file,
+        trials=given.trials,
+        out=given.out,
+        store=given.store,
+        device=given.device,
+        data_root=given.data_root,
+        seed=given.seed,
+        tell=_tell,
+    )
+    print("validation accuracy  worst-case MSE  settings")
+    for point in front:
+        settings = ", ".join(f"{name} {value}" for name, value in point.settings.items())
+        print(f"{point.validation_accuracy:>19.2%}  {point.mse:>14.5f}  {settings}")
+    return 0 if front else 1
+
+
+def _status(given: argparse.Namespace) -> int:
+    from attention_cem.studies.plan import load_study
+    from attention_cem.studies.running import progress_of, study_states
+
+    study = load_study(given.file, given.out)
+    states = study_states(study, given.store)
+    for cell, state in states.items():
+        tried = f", {state.attempts} tries" if state.attempts > 1 else ""
+        print(f"{state.status:<8} {cell}{tried}{f': {state.error}' if state.error else ''}")
+    print(progress_of(states).line(study.name))
+    return 0
+
+
+def _report_data(given: argparse.Namespace) -> int:
+    from attention_cem.studies.plan import load_study
+    from attention_cem.studies.running import study_states
+
+    study = load_study(given.file, given.out)
+    return _conclude(study, study_states(study, given.store))
+
+
+def _conclude(study: Any, states: dict[str, CellState]) -> int:
+    """Write and print the comparison; failed and missing cells are named."""
+    from attention_cem.studies.gathering import write_comparison
+
+    content = write_comparison(study, states)
+    for name, method in content["methods"].items():
+        for point in method["curve"]:
+            spread = "" if point["mse_std"] is None else f" ± {point['mse_std']:.5f}"
+            mark = "" if point["receipt_ok"] else "  (no passing receipt: may be lower)"
+            print(
+                f"{name}  λ {point['lambda']:g}  σ {point['sigma'] or 0:g}  accuracy {point['accuracy']:.2%}  "
+                f"MSE {point['mse']:.5f}{spread}{mark}"
+            )
+    for pair in content["pairs"]:
+        print(f"{pair['a']} against {pair['b']}: {pair['text']}")
+        for caution in pair["cautions"]:
+            print(f"  {caution}")
+    for failed in content["cells"]["failed"]:
+        print(f"failed: {failed['cell']}: {failed['error']}", file=sys.stderr)
+    left = len(content["cells"]["missing"])
+    if left:
+        print(f"{left} cells have no result yet: run the study again", file=sys.stderr)
+    print(study.out / "comparison.json")
+    return 1 if left or content["cells"]["failed"] else 0
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _refuse(error: Exception) -> int:
+    print(f"attention-cem study: error: {' '.join(str(error).split())}", file=sys.stderr)
+    return 2

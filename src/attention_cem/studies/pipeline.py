@@ -1,0 +1,119 @@
+"""What a configuration builds, as facts: parts, parameters and the shapes of every tensor between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from attention_cem.studies.surrogate_stages import Stage, stages_of
+from attention_cem.training.config import Config
+from attention_cem.training.config_checks import ConfigError
+
+# The images of these sets are the same size everywhere, and loading them just to draw a chart takes seconds.
+_WELL_KNOWN = {"cifar10": (3, 32, 32), "cifar100": (3, 32, 32)}
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A configured pipeline.
+
+    Args:
+        data: name of the data set.
+        backbone: name of the network.
+        batch_size: B.
+        image_shape: (C, H, W).
+        z_shape: shape of the feature at the cut.
+        num_classes: of the data.
+        client_parameters: how many.
+        server_parameters: how many.
+        bottleneck: channels of the bottleneck, 0 for a bare cut, and its activation.
+        defences: name and parameters of each, in the order they act.
+        surrogate: its name; ``none`` for none.
+        lambd: λ.
+        warmup_epochs: before rob_loss is used.
+        stages: of the surrogate.
+    """
+
+    data: str
+    backbone: str
+    batch_size: int
+    image_shape: tuple[int, int, int]
+    z_shape: tuple[int, ...]
+    num_classes: int
+    client_parameters: int
+    server_parameters: int
+    bottleneck: tuple[int, str]
+    defences: tuple[tuple[str, dict[str, Any]], ...]
+    surrogate: str
+    lambd: float
+    warmup_epochs: int
+    stages: tuple[Stage, ...]
+
+    @property
+    def feature_dim(self) -> int:
+        """D, values of z per image."""
+        return prod(self.z_shape)
+
+
+def describe_pipeline(
+    config: Config, *, image_shape: tuple[int, int, int] | None = None, num_classes: int | None = None
+) -> Pipeline:
+    """Build what the configuration names, on the CPU and untrained, and note the shapes.
+
+    Args:
+        config: from `load_config`.
+        image_shape: (C, H, W); otherwise that of the data set, which is loaded for it unless it is well known.
+        num_classes: otherwise that of the data set.
+
+    Raises:
+        ConfigError: the configuration cannot be built.
+        MissingDataError: the shape of the images is not known without the data.
+
+    >>> from attention_cem.training import load_config
+    >>> config = load_config(overrides={"data.name": "cifar10", "model.name": "tiny_cnn"})
+    >>> describe_pipeline(config).z_shape
+    (8, 8, 8)
+    """
+    import torch
+
+    from attention_cem.training.building import build_networks
+
+    shape, classes = image_shape, num_classes
+    if shape is None or classes is None:
+        found_shape, found_classes = _images(config)
+        shape, classes = shape or found_shape, classes or found_classes
+    try:
+        with torch.random.fork_rng(devices=[]):
+            networks = build_networks(config, shape, classes, torch.device("cpu"))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    batch, surrogate = config.train.batch_size, networks.surrogate
+    return Pipeline(
+        data=config.data.name,
+        backbone=config.model.name,
+        batch_size=batch,
+        image_shape=shape,
+        z_shape=networks.z_shape,
+        num_classes=classes,
+        client_parameters=sum(each.numel() for each in networks.model.client.parameters()),
+        server_parameters=sum(each.numel() for each in networks.model.server.parameters()),
+        bottleneck=(config.model.bottleneck_channels, config.model.bottleneck_activation),
+        defences=tuple((name, dict(parameters)) for name, parameters in config.defence.items()),
+        surrogate=config.surrogate.name,
+        lambd=config.surrogate.lambd,
+        warmup_epochs=config.surrogate.attention_warmup_epochs,
+        stages=() if surrogate is None else stages_of(surrogate, batch, classes),
+    )
+
+
+def _images(config: Config) -> tuple[tuple[int, int, int], int]:
+    from attention_cem.data import load_data
+    from attention_cem.data.registry import lookup_data
+
+    settings = config.data
+    known, classes = _WELL_KNOWN.get(settings.name), lookup_data(settings.name).num_classes
+    if known is not None and classes is not None:
+        return known, classes
+    data = load_data(settings.name, settings.root, seed=config.train.seed, **settings.options)
+    return data.image_shape, data.num_classes
