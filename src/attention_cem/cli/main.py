@@ -15,6 +15,9 @@ COMMANDS = {
     "study": ("attention_cem.cli.study", "run a matrix of trainings and audits, on one machine or many, and compare"),
     "explain": ("attention_cem.cli.explain", "draw the configured pipeline with its tensor shapes"),
     "data": ("attention_cem.cli.data", "list the data sets: which are found where, how to get the rest"),
+    "export": ("attention_cem.cli.export", "write a run as a bundle: defended client and server as ONNX"),
+    "serve": ("attention_cem.cli.serve", "answer requests with a bundle's server half"),
+    "predict": ("attention_cem.cli.predict", "classify images with the client half here and the server elsewhere"),
 }
 
 

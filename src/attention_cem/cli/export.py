@@ -1,0 +1,48 @@
+"""``attention-cem export``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Parse, export, print."""
+    given = _parser().parse_args(list(arguments))
+
+    from attention_cem.shipping.export import Halves, export_bundle
+    from attention_cem.training.checkpoint import CheckpointError
+    from attention_cem.training.loading import load_run
+
+    try:
+        run = load_run(given.run, given.which)
+        bundle = export_bundle(Halves.of(run), given.out, name=given.name)
+    except (ValueError, FileNotFoundError, ImportError, CheckpointError) as error:
+        print(f"attention-cem export: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    checked = bundle.manifest["numerical_check"]
+    print(f"bundle               {bundle.folder}")
+    print(f"model name           {bundle.name}")
+    print(f"image, z             {'×'.join(map(str, bundle.image_shape))}, {'×'.join(map(str, bundle.z_shape))}")
+    for half in ("client", "server"):
+        deviation, allowed = checked[half]["largest_deviation"], checked[half]["allowed"]
+        print(f"{half} against torch  {deviation:.1e} (allowed {allowed:.1e})")
+    if bundle.draws:
+        print(f"noise                {', '.join(bundle.draws)}: inputs of the client graph, drawn by the runtime")
+    else:
+        print("warning: this run's defences draw no noise; the exported client releases z as it is", file=sys.stderr)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attention-cem export",
+        description="Write a run as a bundle: the defended client and the server as ONNX, with a manifest. Training "
+        "over the wire is out of scope: a bundle predicts.",
+    )
+    parser.add_argument("run", metavar="RUN", help="run folder")
+    parser.add_argument("-o", "--out", required=True, metavar="FOLDER", help="bundle to write; must not exist")
+    parser.add_argument("--name", default="attention_cem", help="the model's name on the wire [%(default)s]")
+    parser.add_argument("--which", choices=("best", "last"), default="best", help="which weights [%(default)s]")
+    return parser

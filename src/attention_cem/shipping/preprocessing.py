@@ -1,0 +1,52 @@
+"""Image files as the client wants them: the same crop, size and resampling as the training images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from attention_cem.data.safe_files import read_image_file
+from attention_cem.shipping.bundle import Bundle
+
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".webp")
+
+
+def read_image(path: Path, bundle: Bundle) -> NDArray[np.uint8]:
+    """One image ``(C, H, W)``: the largest central part with the right proportions, resampled by Lanczos.
+
+    Raises:
+        ValueError: damaged, too large, or no image; names the file.
+    """
+    channels, height, width = bundle.image_shape
+    image = read_image_file(path, "L" if channels == 1 else "RGB")
+    scale = min(image.width / width, image.height / height)
+    crop_width, crop_height = min(image.width, round(width * scale)), min(image.height, round(height * scale))
+    left, top = (image.width - crop_width) // 2, (image.height - crop_height) // 2
+    image = image.crop((left, top, left + crop_width, top + crop_height))
+    image = image.resize((width, height), Image.Resampling.LANCZOS)
+    pixels = np.asarray(image, np.uint8).reshape(height, width, channels)
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def find_images(places: Iterable[Path]) -> list[Path]:
+    """The image files named, and those inside the folders named, each once, in order.
+
+    Raises:
+        ValueError: a place that is not there, or a folder without images.
+    """
+    found: dict[Path, None] = {}
+    for place in places:
+        if place.is_dir():
+            inside = sorted(each for each in place.rglob("*") if each.suffix.lower() in SUFFIXES and each.is_file())
+            if not inside:
+                raise ValueError(f"{place} holds no image ({', '.join(SUFFIXES)})")
+            found.update(dict.fromkeys(inside))
+        elif place.is_file():
+            found[place] = None
+        else:
+            raise ValueError(f"{place} is neither a file nor a folder")
+    return list(found)

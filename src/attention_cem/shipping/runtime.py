@@ -1,0 +1,102 @@
+"""The server half as an MLServer runtime: named in the bundle's ``model-settings.json``, used by ``serve``."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from mlserver import MLModel
+from mlserver.errors import MLServerError
+from mlserver.types import Datatype, InferenceRequest, InferenceResponse, ResponseOutput, TensorData
+from numpy.typing import NDArray
+from prometheus_client import Counter, Histogram
+
+from attention_cem.shipping.bundle import FEATURE, LOGITS, Bundle, open_bundle
+from attention_cem.shipping.microbatch import MicroBatcher
+from attention_cem.shipping.request_checks import RequestError, RequestRules
+from attention_cem.shipping.serve_settings import ServeSettings
+from attention_cem.shipping.sessions import open_session
+
+
+@cache
+def answered_requests() -> Counter:
+    """Requests by transport and outcome, for Prometheus; made once in a process."""
+    return Counter("attention_cem_requests", "Inference requests", ["transport", "outcome"])
+
+
+@cache
+def batch_samples() -> Histogram:
+    """Samples in one call of ONNX Runtime, for Prometheus; made once in a process."""
+    return Histogram("attention_cem_batch_samples", "Samples in one model call", buckets=[1, 2, 4, 8, 16, 32, 64, 128])
+
+
+class BundleRuntime(MLModel):
+    """Loads a bundle's server half, checks every request, answers with logits.
+
+    `predict` is what plain MLServer calls; `infer` is what our HTTP and gRPC front ends call.
+    """
+
+    limits = ServeSettings()
+
+    async def load(self) -> bool:
+        """Check the bundle, open the graph and run it once."""
+        bundle = open_bundle(self._bundle_folder())
+        self.rules = rules_of(bundle, self.limits.max_samples)
+        session = open_session(bundle.server_path, self.limits.threads)
+
+        def compute(z: NDArray[np.float32]) -> NDArray[np.float32]:
+            logits: NDArray[np.float32] = session.run([LOGITS], {FEATURE: z})[0]
+            return logits
+
+        warmed = await asyncio.to_thread(compute, np.zeros((2, *bundle.z_shape), np.float32))
+        if warmed.shape != (2, len(bundle.class_names)):
+            raise ValueError(f"{bundle.server_path} gives {warmed.shape}, its manifest names {len(bundle.class_names)}")
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="onnxruntime")
+        self._batcher = MicroBatcher(
+            compute,
+            self._executor,
+            max_batch=self.limits.max_batch,
+            max_waiting=self.limits.max_waiting,
+            observe=batch_samples().observe,
+        )
+        return True
+
+    async def unload(self) -> bool:
+        """Stop the thread that computes."""
+        self._executor.shutdown(wait=False)
+        return True
+
+    async def infer(self, z: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Logits ``(N, classes)`` for checked features."""
+        return await self._batcher(z)
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Answer a request that came through MLServer's own front end."""
+        try:
+            rules = self.rules
+            outputs = [output.name for output in payload.outputs or ()]
+            rules.check_envelope(payload.id, len(payload.inputs), outputs)
+            tensor = payload.inputs[0]
+            shape = rules.check_tensor(tensor.name, Datatype(tensor.datatype).value, tensor.shape)
+            z = rules.from_values(tensor.data.root, shape)
+        except RequestError as error:
+            raise MLServerError(error.message, error.status) from None
+        logits = await self.infer(z)
+        data = TensorData(root=logits.ravel().tolist())
+        output = ResponseOutput(name=LOGITS, shape=list(logits.shape), datatype=Datatype.FP32, data=data)
+        return InferenceResponse(id=payload.id, model_name=self.name, model_version=self.version, outputs=[output])
+
+    def _bundle_folder(self) -> Path:
+        uri = self.settings.parameters.uri if self.settings.parameters is not None else None
+        if uri is None:
+            raise ValueError("model-settings.json must name the bundle's folder in parameters.uri")
+        source = self.settings._source
+        return Path(source).parent / uri if source else Path(uri)
+
+
+def rules_of(bundle: Bundle, max_samples: int) -> RequestRules:
+    """The rules for requests that a bundle implies."""
+    return RequestRules(bundle.name, bundle.z_shape, len(bundle.class_names), max_samples)

@@ -1,0 +1,194 @@
+"""The wire: one inference over gRPC (NVIDIA's client) or HTTP with JSON tensors, and which failures may pass."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import threading
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attention_cem.shipping.bundle import FEATURE, LOGITS
+from attention_cem.shipping.serve_settings import is_loopback
+
+_SCHEMES = {"grpc": 8081, "grpcs": 8081, "http": 8080, "https": 8080}
+_LARGEST_ANSWER = 64 * 2**20
+
+
+class RequestRefusedError(ValueError):
+    """The server understood and said no, or cannot be trusted; asking again would not help."""
+
+
+class ServerUnreachableError(ConnectionError):
+    """No answer: the server is away, busy or too slow; asking again may help."""
+
+
+class Transport(Protocol):
+    """One way to reach a server."""
+
+    def infer(self, model: str, z: NDArray[np.float32], request_id: str, timeout: float) -> NDArray[np.float32]:
+        """Logits for ``z``; one attempt.
+
+        Raises:
+            RequestRefusedError: asking again would not help.
+            ServerUnreachableError: asking again may help.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the connection back."""
+        ...
+
+
+def open_transport(url: str, *, token: str | None = None, authority: Path | None = None) -> Transport:
+    """A transport for ``grpc://``, ``grpcs://``, ``http://`` or ``https://``; a bare ``host:port`` means gRPC.
+
+    Args:
+        url: address of the server. Beyond loopback only the encrypted schemes are accepted.
+        token: bearer token.
+        authority: PEM file with the certificates to trust instead of the system's.
+
+    >>> open_transport("http://example.org:8080")
+    Traceback (most recent call last):
+    ValueError: http://example.org:8080 is not encrypted; beyond loopback use grpcs:// or https://
+    """
+    parts = urlsplit(url if "://" in url else f"grpc://{url}")
+    if parts.scheme not in _SCHEMES or not parts.hostname or parts.path.strip("/") or parts.query or parts.username:
+        raise ValueError(f"expected grpc://HOST:PORT, grpcs://, http:// or https://, received {url!r}")
+    host, port = parts.hostname, parts.port or _SCHEMES[parts.scheme]
+    encrypted = parts.scheme in ("grpcs", "https")
+    if not encrypted and not is_loopback(host):
+        raise ValueError(f"{url} is not encrypted; beyond loopback use grpcs:// or https://")
+    if token is not None and (not token.isascii() or not token.isprintable()):
+        raise ValueError("the token must be printable ASCII")
+    if authority is not None and not authority.is_file():
+        raise ValueError(f"{authority} is no file; it should hold the certificates to trust")
+    if parts.scheme.startswith("grpc"):
+        return GrpcTransport(host, port, encrypted=encrypted, token=token, authority=authority)
+    return HttpTransport(host, port, encrypted=encrypted, token=token, authority=authority)
+
+
+class GrpcTransport:
+    """Raw tensors over gRPC; safe to share between threads."""
+
+    def __init__(self, host: str, port: int, *, encrypted: bool, token: str | None, authority: Path | None) -> None:
+        try:
+            from tritonclient import grpc as triton
+            from tritonclient.utils import InferenceServerException
+        except ImportError as error:
+            raise ImportError(
+                "the gRPC client is missing; pip install 'attention-cem[serve]', or use http://"
+            ) from error
+        self._triton = triton
+        self._error = InferenceServerException
+        self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        self._client = triton.InferenceServerClient(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            ssl=encrypted,
+            root_certificates=None if authority is None else str(authority),
+            channel_args=[
+                ("grpc.max_receive_message_length", _LARGEST_ANSWER),
+                # The default waits up to two minutes before it notices that a server has come back.
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 2000),
+            ],
+        )
+
+    def infer(self, model: str, z: NDArray[np.float32], request_id: str, timeout: float) -> NDArray[np.float32]:
+        """One attempt."""
+        tensor = self._triton.InferInput(FEATURE, list(z.shape), "FP32")
+        tensor.set_data_from_numpy(z)
+        try:
+            answer = self._client.infer(
+                model, [tensor], request_id=request_id, headers=self._headers, client_timeout=timeout
+            )
+        except self._error as error:
+            status, text = str(error.status()), error.message()
+            if "CERTIFICATE_VERIFY_FAILED" in text:
+                raise RequestRefusedError(f"the server's certificate is not trusted: {_reason(text)}") from None
+            if status in ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.CANCELLED"):
+                raise ServerUnreachableError(f"{status.removeprefix('StatusCode.')}: {text}") from None
+            raise RequestRefusedError(f"the server refused: {text}") from None
+        logits = answer.as_numpy(LOGITS)
+        if logits is None:
+            raise RequestRefusedError(f"the server's answer has no output '{LOGITS}'")
+        return np.asarray(logits)
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._client.close()
+
+
+class HttpTransport:
+    """JSON tensors over HTTP, without further packages; one connection per thread."""
+
+    def __init__(self, host: str, port: int, *, encrypted: bool, token: str | None, authority: Path | None) -> None:
+        self._address = (host, port)
+        self._tls = ssl.create_default_context(cafile=None if authority is None else str(authority))
+        self._encrypted = encrypted
+        self._headers = {"content-type": "application/json"}
+        if token is not None:
+            self._headers["authorization"] = f"Bearer {token}"
+        self._local = threading.local()
+
+    def infer(self, model: str, z: NDArray[np.float32], request_id: str, timeout: float) -> NDArray[np.float32]:
+        """One attempt."""
+        tensor = {"name": FEATURE, "datatype": "FP32", "shape": list(z.shape), "data": z.ravel().tolist()}
+        body = json.dumps({"id": request_id, "inputs": [tensor]})
+        try:
+            status, content = self._post(f"/v2/models/{model}/infer", body, timeout)
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            raise RequestRefusedError(f"the server's certificate is not trusted: {error.verify_message}") from None
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise ServerUnreachableError(f"{type(error).__name__}: {error}") from None
+        if status in (429, 502, 503, 504):
+            raise ServerUnreachableError(f"HTTP {status}")
+        if status != 200:
+            raise RequestRefusedError(
+                f"the server refused with HTTP {status}: {content[:500].decode(errors='replace')}"
+            )
+        return _logits_of(content)
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        connection = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+            self._local.connection = None
+
+    def _post(self, path: str, body: str, timeout: float) -> tuple[int, bytes]:
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            host, port = self._address
+            connection = (
+                http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls)
+                if self._encrypted
+                else http.client.HTTPConnection(host, port, timeout=timeout)
+            )
+            self._local.connection = connection
+        connection.request("POST", path, body, self._headers)
+        answer = connection.getresponse()
+        content = answer.read(_LARGEST_ANSWER + 1)
+        if len(content) > _LARGEST_ANSWER:
+            raise http.client.HTTPException(f"the answer has more than {_LARGEST_ANSWER} bytes")
+        return answer.status, content
+
+
+def _logits_of(content: bytes) -> NDArray[np.float32]:
+    try:
+        answer: Any = json.loads(content)
+        (output,) = (each for each in answer["outputs"] if each["name"] == LOGITS)
+        return np.asarray(output["data"], np.float32).reshape(output["shape"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise RequestRefusedError("the server's answer is not one of the Open Inference Protocol") from None
+
+
+def _reason(text: str) -> str:
+    return text.rsplit("CERTIFICATE_VERIFY_FAILED", 1)[-1].strip(": ") or "verification failed"
