@@ -39,7 +39,8 @@ def training_step(device: str, name: str | None, compiled: bool = False) -> Call
     """One whole step on random images: client, noise, server, surrogate, merged backward, SGD with momentum."""
     torch.manual_seed(0)
     kind, classes, options = SURROGATES[name] if name else ("", 10, {})
-    model = build_split_model("vgg11_bn", classes, (3, 32, 32)).to(device).to(memory_format=torch.channels_last)
+    model = build_split_model("vgg11_bn", classes, (3, 32, 32)).to(device)
+    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     images = torch.rand(BATCH, 3, 32, 32, device=device).contiguous(memory_format=torch.channels_last)
     one_each = classes > BATCH
     labels = torch.arange(BATCH, device=device) if one_each else torch.randint(0, classes, (BATCH,), device=device)
