@@ -12,6 +12,9 @@ import attention_cem
 # Each module has `main(arguments) -> exit code`; it is imported only when its command is called.
 COMMANDS = {
     "train": ("attention_cem.cli.train", "train a split model with defences and a surrogate"),
+    "challenge": ("attention_cem.cli.challenge", "write what an attacker of a run is given, for anybody to attack"),
+    "audit": ("attention_cem.cli.audit", "attack a run or a challenge: the worst case, with receipts"),
+    "report": ("attention_cem.cli.report", "write one page about runs and studies that a reviewer can read"),
     "study": ("attention_cem.cli.study", "run a matrix of trainings and audits, on one machine or many, and compare"),
     "explain": ("attention_cem.cli.explain", "draw the configured pipeline with its tensor shapes"),
     "data": ("attention_cem.cli.data", "list the data sets: which are found where, how to get the rest"),

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from attention_cem.attacks import Challenge
+from attention_cem.cli.main import main
+from attention_cem.training import train
+from tests.training.helpers import tiny_config
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train(tiny_config(folder, train__epochs=1))
+    return folder
+
+
+def test_challenge__is_written_into_the_run_folder_and_described(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["challenge", str(run)]) == 0
+    told = capsys.readouterr().out
+    challenge = Challenge(run / "challenge")
+    assert str(run / "challenge") in told and challenge.id in told
+    assert "40 images, each released once" in told and "80 images" in told
+    assert "leave it out when you pass the challenge on" in told
+    assert main(["challenge", str(run)]) == 2
+    refused = capsys.readouterr().err
+    assert refused.startswith("attention-cem challenge: error: ") and refused.count("\n") == 1
+    assert "never overwritten" in refused
+
+
+def test_challenge__black_box_and_limit(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "given"
+    assert main(["challenge", str(run), "-o", str(out), "--black-box", "--limit", "16"]) == 0
+    assert "kept back (black-box)" in capsys.readouterr().out
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["test_images"] == manifest["attacker_images"] == 16
+    assert "client.json" not in manifest["files"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "RUN"),
+        (["nowhere"], "nowhere is no run folder"),
+        (["RUN", "--limit", "0"], "at least 1, got '0'"),
+        (["RUN", "--blackbox"], "did you mean --black-box?"),
+        (["RUN", "other"], "unexpected argument 'other'"),
+        (["RUN", "-o", "new", "--device", "abacus"], "unknown device 'abacus'"),
+        (["RUN", "-o", "new", "--device", "cuda:99"], "'cuda:99' is not there"),
+    ],
+)
+def test_challenge__bad_requests_are_refused_in_one_line(
+    run: Path, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["challenge", *(str(run) if each == "RUN" else each for each in arguments)]) == 2
+    refused = capsys.readouterr().err
+    assert refused.startswith("attention-cem challenge: error: ") and refused.count("\n") == 1
+    assert told in refused
+    assert not Path("new").exists()
+
+
+def test_challenge__a_damaged_checkpoint_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tiny_config(tmp_path / "run", train__epochs=1))
+    best = tmp_path / "run" / "checkpoints" / "best.safetensors"
+    best.write_bytes(best.read_bytes()[:500])
+    assert main(["challenge", str(tmp_path / "run")]) == 1
+    assert "best.safetensors is damaged" in capsys.readouterr().err
+
+
+def test_challenge__missing_data_are_named_with_the_way_to_get_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tiny_config(tmp_path / "run", train__epochs=1))
+    config = tmp_path / "run" / "config.toml"
+    text = config.read_text()
+    assert 'name = "synthetic"' in text
+    kept = [line for line in text.splitlines() if not line.startswith(("size", "num_"))]
+    config.write_text("\n".join(kept).replace('name = "synthetic"', 'name = "cifar10"'))
+    assert main(["challenge", str(tmp_path / "run"), "--data-root", str(tmp_path)]) == 2
+    refused = capsys.readouterr().err
+    assert "How to get it" in refused and refused.count("\n") == 1
