@@ -1,0 +1,85 @@
+"""Is the surrogate alive? The run's own figures and alarms, put into plain words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from attention_cem.reporting.sources import RunView, number
+from attention_cem.reporting.texts import figure, say, sentence, whole_percent
+
+_NEARLY_ALL = 0.995  # what rounds to 100 %
+_TOO_MUCH = 0.5
+_MOST_ALARMS = 12
+
+
+@dataclass(frozen=True)
+class Health:
+    """What to say about a surrogate.
+
+    Args:
+        bad: sentences in red. notes: sentences in amber. good: the sentence of a healthy one, or of there being none.
+        vitals: figures of the last epoch.
+    """
+
+    bad: list[Markup]
+    notes: list[Markup]
+    good: Markup | None
+    vitals: list[tuple[str, str]]
+
+
+def health_of(run: RunView) -> Health:
+    """Judge by the recorded shut-off share, λ and alarms; thresholds are those of the run's own alarm."""
+    name = str(run.config.get("surrogate.name", "none"))
+    if name == "none":
+        return Health([], [], say("health_none"), [])
+    last: dict[str, Any] = run.metrics[-1] if run.metrics else {}
+    bad: list[Markup] = []
+    share = number((run.facts or {}).get("shutoff_share_when_active"))
+    if share is None:
+        share = number(last.get("shutoff_share"))
+    if share is not None and share > _TOO_MUCH:
+        key = "shut_off_all" if share >= _NEARLY_ALL else "shut_off_part"
+        bad.append(say(key, name=name, share=whole_percent(share)))
+    if run.metrics and not any(number(row.get("lambd")) for row in run.metrics):
+        bad.append(say("health_never", name=name))
+    now = _alarms(last)
+    bad += [say("health_alarm") + " " + sentence(text) for text in now]
+    kinds = {_kind(text) for text in now}
+    notes: list[Markup] = []
+    for row in run.metrics[:-1]:
+        for text in _alarms(row):
+            if _kind(text) not in kinds and len(notes) < _MOST_ALARMS:
+                kinds.add(_kind(text))
+                where = Markup(" ({} {}) ").format(say("epoch"), figure(row.get("epoch")))
+                notes.append(say("health_earlier") + where + sentence(text))
+    failed = number(last.get("nonfinite_steps"))
+    if failed:
+        bad.append(say("nonfinite", count=figure(failed)))
+    good = None
+    if run.metrics and not bad:
+        good = say(
+            "health_good",
+            name=name,
+            lambd=figure(last.get("lambd")),
+            share=whole_percent(0.0 if share is None else share),
+        )
+    return Health(bad, notes, good, _vitals(last))
+
+
+def _alarms(row: dict[str, Any]) -> list[str]:
+    alarms = row.get("alarms")
+    return [text for text in alarms[:_MOST_ALARMS] if isinstance(text, str)] if isinstance(alarms, list) else []
+
+
+def _kind(text: str) -> str:
+    return re.sub(r"[\d.,+%-]+", "", text)
+
+
+def _vitals(row: dict[str, Any]) -> list[tuple[str, str]]:
+    plain = ("rob_loss", "intra_mse", "lambd", "active_classes", "shutoff_share")
+    names = [*plain, *(name for name in row if name.startswith("surrogate."))]
+    return [(name.removeprefix("surrogate."), figure(row[name])) for name in names if number(row.get(name)) is not None]

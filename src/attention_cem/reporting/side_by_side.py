@@ -1,0 +1,87 @@
+"""All runs and studies beside each other: the same images through every run, and accuracy against privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from attention_cem.auditing.evidence import Evidence
+from attention_cem.reporting.charts import COLOURS, Line, Mark, legend, xy_chart
+from attention_cem.reporting.pictures import data_address
+from attention_cem.reporting.run_section import accuracy_of
+from attention_cem.reporting.sources import RunView, StudyView, number, objects
+from attention_cem.reporting.texts import clip, decibel, figure, percent
+
+_STRIP_PICTURES = 8
+
+
+def comparison_strip(runs: Sequence[RunView]) -> dict[str, Any] | None:
+    """The same test images through every run that has pictures of them: originals above, what came back below."""
+    first = next((run.evidence for run in runs if run.evidence is not None), None)
+    if first is None:
+        return None
+    columns = first.worst_first()[:_STRIP_PICTURES]
+    rows = []
+    for run in runs:
+        for evidence in (run.evidence, run.inverter_evidence):
+            if evidence is not None and _same_images(first, evidence):
+                rebuilt = [data_address(evidence.reconstructions[index]) for index in columns]
+                errors = [figure(evidence.mse[index], 3) for index in columns]
+                name = f"{run.name}: {evidence.attack}"
+                rows.append({"name": clip(name, 80), "pictures": list(zip(rebuilt, errors, strict=True))})
+    return {"originals": [data_address(first.originals[index]) for index in columns], "rows": rows}
+
+
+def _same_images(a: Evidence, b: Evidence) -> bool:
+    return a.originals.shape == b.originals.shape and bool((a.originals == b.originals).all())
+
+
+def trade_off(runs: Sequence[RunView], studies: Sequence[StudyView]) -> tuple[Markup, Markup] | None:
+    """Accuracy against the worst-case MSE of all runs and studies, with its legend."""
+    marks: list[Mark] = []
+    lines: list[Line] = []
+    names: list[tuple[str, str]] = []
+    floors = {number((run.audit or {}).get("floor_mse")) for run in runs} - {None}
+    if not studies:
+        for index, run in enumerate(runs):
+            worst, accuracy = (run.audit or {}).get("headline"), accuracy_of(run)
+            if isinstance(worst, dict) and accuracy is not None and number(worst.get("mse")) is not None:
+                colour = COLOURS[index % len(COLOURS)]
+                marks.append(point_mark({**worst, "accuracy": accuracy}, run.name, colour))
+                names.append((clip(run.name, 60), colour))
+    for study in studies:
+        for name, method in study.comparison["methods"].items():
+            if not isinstance(method, dict):
+                continue
+            colour = COLOURS[len(names) % len(COLOURS)]
+            names.append((clip(name, 60), colour))
+            points = [
+                (point["accuracy"], point["mse"])
+                for point in objects(method.get("curve"))
+                if number(point.get("accuracy")) is not None and number(point.get("mse")) is not None
+            ]
+            lines.append(Line(points, colour))
+            marks += [
+                point_mark(point, f"{name} λ {figure(point.get('lambda'))} σ {figure(point.get('sigma'))}", colour)
+                for point in objects(method.get("points"))
+                if number(point.get("accuracy")) is not None and number(point.get("mse")) is not None
+            ]
+    if not marks:
+        return None
+    floor = floors.pop() if len(floors) == 1 else None
+    chart = xy_chart(marks, lines, x_key="accuracy", y_key="mse", x_percent=True, floor=floor, height=360)
+    return chart, legend(names)
+
+
+def point_mark(point: dict[str, Any], name: str, colour: str) -> Mark:
+    """A run as a mark: filled where its receipts passed."""
+    interval = point.get("ci95")
+    low, high = interval if isinstance(interval, list) and len(interval) == 2 else (None, None)
+    tip = (
+        f"{clip(name, 80)} · {percent(point['accuracy'])} · MSE {figure(point['mse'])} "
+        f"[{figure(low, 3)}, {figure(high, 3)}] · {decibel(point.get('psnr'))} dB · {clip(point.get('attack'), 40)}"
+    )
+    passed = point.get("status") == "passed"
+    return Mark(point["accuracy"], point["mse"], tip, colour, number(low), number(high), passed)

@@ -1,0 +1,210 @@
+"""Run and study folders as plain data. Everything in them is treated as hostile."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from attention_cem.attacks.sealed_folder import SealBrokenError, read_json
+from attention_cem.auditing.evidence import Evidence, evidence_of
+
+_LARGEST_JSON = 64 * 2**20
+_LARGEST_CONFIG = 2**20
+MOST_ROWS = 5000
+MOST_STUDY_RUNS = 6
+"""Runs of a study that are shown in detail; the comparison shows all of them."""
+
+
+class ReportError(ValueError):
+    """A folder that cannot be reported on; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunView:
+    """What a run folder holds; a part that is missing is None or empty.
+
+    Args:
+        name: of the folder.
+        config: settings by dotted name.
+        facts: ``run.json``.
+        metrics: the objects of ``metrics.jsonl``.
+        audit: ``audit.json``.
+        evidence: pictures of the attack that stands in the headline. inverter_evidence: of the trained inverter, if
+            the headline is another attack's.
+        slot_shares: by class, the share of its samples that each slot holds.
+    """
+
+    name: str
+    folder: Path
+    config: dict[str, Any]
+    facts: dict[str, Any] | None
+    metrics: list[dict[str, Any]]
+    audit: dict[str, Any] | None
+    evidence: Evidence | None = None
+    inverter_evidence: Evidence | None = None
+    slot_shares: list[list[float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class StudyView:
+    """A study's comparison and the runs of it that are shown in detail."""
+
+    name: str
+    comparison: dict[str, Any]
+    runs: list[RunView]
+
+
+def read_sources(paths: Sequence[Path]) -> tuple[list[RunView], list[StudyView]]:
+    """Read every folder: one with ``comparison.json`` is a study, one with ``config.toml`` a run.
+
+    Raises:
+        ReportError: a folder is neither.
+    """
+    runs: list[RunView] = []
+    studies: list[StudyView] = []
+    for path in paths:
+        if (path / "comparison.json").is_file():
+            studies.append(_read_study(path))
+        elif (path / "config.toml").is_file():
+            runs.append(read_run(path))
+        else:
+            raise ReportError(
+                f"{path} is neither a run (it has no config.toml) nor a study (it has no comparison.json); "
+                "name the folder that `attention-cem train` or `attention-cem study run` wrote"
+            )
+    return runs, studies
+
+
+def read_run(folder: Path) -> RunView:
+    """Read one run folder."""
+    audit_folder = next((at for at in (folder / "audit", folder) if (at / "audit.json").is_file()), None)
+    record = None if audit_folder is None else _json(audit_folder / "audit.json")
+    shown = inverter = None
+    if record is not None and audit_folder is not None and isinstance(record.get("headline"), dict):
+        names = [str(entry.get("name")) for entry in objects(record.get("attacks"))]
+        worst = str(record["headline"].get("attack"))
+        for challenge in (audit_folder / "challenge", folder / "challenge"):
+            shown = shown or evidence_of(record, audit_folder, challenge, worst)
+            trained = next((name for name in reversed(names) if "inverter" in name), None)
+            if trained is not None and trained != worst:
+                inverter = inverter or evidence_of(record, audit_folder, challenge, trained)
+    return RunView(
+        name=folder.resolve().name,
+        folder=folder,
+        config=_config(folder / "config.toml"),
+        facts=_json(folder / "run.json") if (folder / "run.json").is_file() else None,
+        metrics=_rows(folder / "metrics.jsonl"),
+        audit=record,
+        evidence=shown,
+        inverter_evidence=inverter,
+        slot_shares=_slot_shares(folder / "checkpoints"),
+    )
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The JSON objects in what should be a list of them."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None for everything else.
+
+    >>> number(1), number("1"), number(float("nan")), number(True)
+    (1.0, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if -1e300 < value < 1e300 else None
+
+
+def _read_study(folder: Path) -> StudyView:
+    comparison = _json(folder / "comparison.json")
+    methods = comparison.get("methods")
+    if not isinstance(methods, dict):
+        raise ReportError(f"{folder / 'comparison.json'} has no object 'methods': it is no comparison of this program")
+    runs: list[RunView] = []
+    for path in _run_folders(folder, methods):
+        if len(runs) == MOST_STUDY_RUNS:
+            break
+        if (path / "config.toml").is_file():
+            runs.append(read_run(path))
+    return StudyView(str(comparison.get("title") or comparison.get("study") or folder.name), comparison, runs)
+
+
+def _run_folders(folder: Path, methods: Mapping[str, Any]) -> list[Path]:
+    """Folders of efficient runs, one method after the other, so that each method is shown; none outside the study."""
+    by_method = [
+        [point.get("run") for point in sorted(objects(method.get("points")), key=lambda p: not p.get("on_front"))]
+        for method in methods.values()
+        if isinstance(method, dict)
+    ]
+    longest = max(map(len, by_method), default=0)
+    names = [points[turn] for turn in range(longest) for points in by_method if turn < len(points)]
+    root = folder.resolve()
+    paths = [(root / name).resolve() for name in names if isinstance(name, str)]
+    return [path for path in paths if path.is_relative_to(root)]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return read_json(path, _LARGEST_JSON)
+    except (SealBrokenError, OSError, ValueError) as error:
+        raise ReportError(f"{path} cannot be read: {error}") from None
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _LARGEST_CONFIG:
+            raise ReportError(f"{path} is larger than {_LARGEST_CONFIG} bytes: it is no configuration of a run")
+        return _flat(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ReportError(f"{path} is not TOML: {error}") from None
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            leaves |= _flat(value, f"{prefix}{key}.")
+        else:
+            leaves[prefix + key] = value
+    return leaves
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    if path.stat().st_size > _LARGEST_JSON:
+        raise ReportError(f"{path} is larger than {_LARGEST_JSON} bytes")
+    rows = []
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines()[:MOST_ROWS]:
+            row = json.loads(line)
+            if isinstance(row, dict) and number(row.get("epoch")) is not None:
+                rows.append(row)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ReportError(f"{path} has a line that is not JSON: {error}") from None
+    return rows
+
+
+def _slot_shares(checkpoints: Path) -> list[list[float]]:
+    """The newest weights' ``surrogate.slot_share``, where the surrogate has slots; one row a class."""
+    newest = [*sorted(checkpoints.glob("step-*.safetensors"))[-1:], checkpoints / "best.safetensors"]
+    for path in newest:
+        try:
+            with safe_open(path, framework="pt") as stored:
+                if "surrogate.slot_share" not in stored.keys():  # noqa: SIM118 (not a dict)
+                    return []
+                shares = stored.get_slice("surrogate.slot_share")
+                rows, slots = shares.get_shape()
+                # The last row is the place of labels the memory does not know.
+                return shares[: min(rows - 1, 512), : min(slots, 64)].float().tolist()
+        except (OSError, SafetensorError, ValueError):
+            continue
+    return []

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from attention_cem.auditing.audit import _DEFINITIONS
+from attention_cem.auditing.information import ASSUMPTIONS
+from attention_cem.reporting import ReportError, read_sources, write_report
+from attention_cem.reporting.words import ASSUMPTIONS_ZH, DEFINITIONS_ZH, STUDY_DEFINITIONS_ZH, WORDS
+from attention_cem.studies.comparison import DEFINITIONS
+from tests.reporting.folders import HOSTILE, make_run, make_study
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "defended")
+
+
+def test_report__figures_are_those_of_the_files(audited: Path, tmp_path: Path) -> None:
+    page = write_report([audited], tmp_path / "new" / "page.html").read_text()
+    record = json.loads((audited / "audit.json").read_text())
+    assert f"{record['headline']['mse']:.4g}" in page
+    assert f"{100 * record['accuracy']:.1f} %" in page
+    assert f"{record['bounds']['dfil']:.4g}" in page
+    assert all(entry["name"] in page for entry in record["attacks"])
+    assert "surrogate.lambd" in page and "0.05" in page
+
+
+def test_report__is_small_and_self_contained(audited: Path, tmp_path: Path) -> None:
+    page = write_report([audited], tmp_path / "page.html")
+    assert page.stat().st_size < 5_000_000
+    assert not re.search(r"""(src|href)=["'](?!data:|#)""", page.read_text())
+    assert "http://" not in page.read_text() and "https://" not in page.read_text()
+
+
+def test_report__same_folders_give_the_same_bytes(audited: Path, tmp_path: Path) -> None:
+    first, second = (write_report([audited], tmp_path / name).read_bytes() for name in ("a.html", "b.html"))
+    assert first == second
+
+
+def test_report__hostile_values_are_escaped(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", hostile=True)
+    page = write_report([run], tmp_path / "page.html").read_text()
+    assert HOSTILE not in page and "<img src=x" not in page
+    assert page.count("<script") == 1
+    assert "&lt;img src=x" in page
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [(1.0, "switched off on 100 % of the steps"), (0.7, "switched off on 70 % of the steps")]
+)
+def test_report__shut_off_surrogate_is_said_in_red(tmp_path: Path, share: float, words: str) -> None:
+    run = make_run(tmp_path / "run", surrogate="slot_cross", shutoff=share, audited=False)
+    page = write_report([run], tmp_path / "page.html").read_text()
+    red = re.findall(r'<div class="bad".*?</div>', page)
+    assert any(words in box for box in red)
+    assert any("被关闭" in box for box in red)
+    assert 'class="good"' not in page
+
+
+def test_report__healthy_surrogate_is_not_red(audited: Path, tmp_path: Path) -> None:
+    page = write_report([audited], tmp_path / "page.html").read_text()
+    assert 'class="bad"' not in page
+    assert "Alive: the surrogate slot_mixture" in page
+
+
+def test_report__alarms_are_said_in_both_languages(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", alarms=("2.0 slots hold almost no samples",), audited=False)
+    page = write_report([run], tmp_path / "page.html").read_text()
+    assert "2.0 slots hold almost no samples" in page and "2.0 个槽几乎没有样本" in page
+
+
+def test_report__unaudited_run_says_that_nothing_is_known(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", audited=False)
+    assert WORDS["not_audited"][0] in write_report([run], tmp_path / "page.html").read_text()
+
+
+def test_report__altered_pictures_are_not_shown(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    answers = next((run / "challenge" / "answers").glob("*.safetensors"))
+    answers.write_bytes(answers.read_bytes()[:-1] + b"x")
+    page = write_report([run], tmp_path / "page.html").read_text()
+    assert WORDS["no_pictures"][0] in page and "<img" not in page
+
+
+def test_report__study_shows_verdicts_failures_and_runs(tmp_path: Path) -> None:
+    page = write_report([make_study(tmp_path / "study")], tmp_path / "page.html").read_text()
+    for text in ("better at 85 % accuracy: +10 % MSE", "one seed", "out of memory", "2 of 3 runs are done; 1 failed."):
+        assert text in page
+    assert 'id="run-1"' in page
+
+
+def test_sources__study_cannot_point_outside_itself(tmp_path: Path) -> None:
+    study = make_study(tmp_path / "study")
+    make_run(tmp_path / "secret", audited=False)
+    content = json.loads((study / "comparison.json").read_text())
+    content["methods"]["kmeans"]["points"][0]["run"] = "../secret"
+    (study / "comparison.json").write_text(json.dumps(content))
+    _, (view,) = read_sources([study])
+    assert [run.name for run in view.runs] == ["slot_mixture"]
+
+
+def test_sources__classes_are_ordered_by_the_mean_of_their_errors(audited: Path) -> None:
+    (view,), _ = read_sources([audited])
+    evidence = view.evidence
+    assert evidence is not None and len(evidence.mse) == 12
+    for label, name in enumerate(("circle", "square", "star")):
+        errors = [mse for mse, of in zip(evidence.mse, evidence.labels, strict=True) if of == label]
+        assert evidence.class_mse[name] == pytest.approx(sum(errors) / len(errors))
+    ordered = [evidence.mse[index] for index in evidence.worst_first()]
+    assert ordered == sorted(evidence.mse)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.toml", "= nonsense", "not TOML"),
+        ("metrics.jsonl", "{", "not JSON"),
+        ("run.json", "[1, 2]", "cannot be read"),
+        ("audit.json", "{" * 5000, "cannot be read"),
+    ],
+)
+def test_sources__broken_files_are_named(tmp_path: Path, name: str, content: str, message: str) -> None:
+    run = make_run(tmp_path / "run", audited=False)
+    (run / name).write_text(content)
+    with pytest.raises(ReportError, match=f"(?s){name}.*{message}"):
+        read_sources([run])
+
+
+def test_sources__other_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="neither a run"):
+        read_sources([tmp_path])
+
+
+def test_words__complete_in_both_languages() -> None:
+    for key, (english, chinese) in WORDS.items():
+        assert english.strip() and chinese.strip(), key
+        fields = [set(re.findall(r"{(\w+)}", text)) for text in (english, chinese)]
+        assert fields[0] == fields[1], key
+    assert set(_DEFINITIONS) == set(DEFINITIONS_ZH)
+    assert set(DEFINITIONS) == set(STUDY_DEFINITIONS_ZH)
+    assert set(ASSUMPTIONS) <= set(ASSUMPTIONS_ZH)
+
+
+def test_figures__svg_and_png_of_each(audited: Path, tmp_path: Path) -> None:
+    write_report([audited], tmp_path / "page.html", figures=tmp_path / "figures")
+    names = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    stems = ["1-defended-curves", "1-defended-reconstructions", "1-defended-slots", "trade-off"]
+    assert names == sorted(f"{stem}.{kind}" for stem in stems for kind in ("svg", "png"))

@@ -1,0 +1,80 @@
+"""Every sentence the program writes into its files is known in Chinese."""
+
+from __future__ import annotations
+
+import pytest
+
+from attention_cem.attacks import CurvePoint
+from attention_cem.attacks.receipts import probe_verdict, tail_verdict
+from attention_cem.auditing.calibration import _judged
+from attention_cem.auditing.effort import effort_verdict
+from attention_cem.auditing.verdicts import headline
+from attention_cem.reporting.sentences import in_chinese
+from attention_cem.studies.verdicts import compare_at
+from attention_cem.surrogates import SelfDeceptionAlarm
+
+
+def _alarms() -> list[str]:
+    alarm = SelfDeceptionAlarm(window=1)
+    alarm.update({"rob_loss": 1.0, "intra_mse": 0.1})
+    return alarm.update(
+        {
+            "rob_loss": 0.1,
+            "intra_mse": 0.1,
+            "shutoff_share": 1.0,
+            "soft_gate_mean": 0.0,
+            "snr_gate_mean": 1.0,
+            "dead_slots": 2.0,
+            "effective_samples": 1.0,
+            "active_classes": 0.0,
+        }
+    )
+
+
+def _headline_notes() -> list[str]:
+    figures = {"mse": 0.1, "ci95": [0, 1], "psnr": 10, "ssim": 0, "images": 5}
+    entries = [{"name": "a", "status": "passed", **figures}, {"name": "b", "status": "under-trained", **figures}]
+    better = [entries[0], {**entries[1], "mse": 0.05}]
+    found = (headline(entries, ["a"]), headline(better, ["a"]), headline(entries, []))
+    return [str(each["note"]) for each in found if each is not None]
+
+
+def _efforts() -> list[str]:
+    falling = [CurvePoint(1.0, 1, 0.02), CurvePoint(2.0, 2, 0.01)]
+    flat = [CurvePoint(1.0, 1, 0.02), CurvePoint(2.0, 2, 0.02)]
+    return [
+        effort_verdict(curves, may_settle=settle).reason
+        for curves, settle in (([falling], True), ([flat], True), ([flat], False), ([], True))
+    ]
+
+
+def _verdicts() -> list[str]:
+    first = {seed: [(0.8, 0.02 + seed / 1e4), (0.9, 0.01)] for seed in range(3)}
+    second = {seed: [(0.8, 0.03 + seed / 1e4), (0.9, 0.02)] for seed in range(3)}
+    one = {0: first[0]}
+    pairs = ((first, second), (second, first), (first, first), (one, {0: second[0]}), (one, second))
+    return [compare_at(a, b, 0.85).text for a, b in pairs] + [compare_at(first, second, 0.99).text]
+
+
+SENTENCES = [
+    *_alarms(),
+    probe_verdict(0.02, 0.01, 10)[1],
+    tail_verdict([0.08, 0.02])[1],
+    *(_judged(unseen, psnr, 0.1, constant, 0.1).reason for unseen in (True, False) for psnr in (10.0, 40.0)
+      for constant in (0.05, 0.1, 0.2)),
+    *_headline_notes(),
+    *_efforts(),
+    *_verdicts(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", sorted(set(SENTENCES)))
+def test_in_chinese__knows_the_sentence_and_keeps_its_figures(sentence: str) -> None:
+    chinese = in_chinese(sentence)
+    assert chinese is not None
+    assert any("\u4e00" <= character <= "\u9fff" for character in chinese)
+    assert "{" not in chinese
+
+
+def test_in_chinese__unknown_is_none() -> None:
+    assert in_chinese("<b>something else</b>") is None
