@@ -1,6 +1,5 @@
 """Shipping: the split as a bundle, the server that answers it, the client that calls it, the advisor on where to cut.
 
-
 Names are imported on first use: a device that predicts does not import torch, a server does not import the exporter.
 """
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+from google.protobuf.message import DecodeError
 from grpc.aio import ServerInterceptor, ServicerContext
 from mlserver.grpc import dataplane_pb2 as pb
 from mlserver.grpc.servicers import InferenceServicer
@@ -42,7 +43,27 @@ class GrpcGuard(ServerInterceptor):
                 return _refusing(grpc.StatusCode.UNAUTHENTICATED, "a valid bearer token is needed")
         if method not in _OFFERED:
             return _refusing(grpc.StatusCode.UNIMPLEMENTED, "this method is not offered")
-        return await continuation(handler_call_details)
+        return _parsing(await continuation(handler_call_details))
+
+
+_UNREADABLE = object()
+
+
+def _parsing(handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
+    """The handler with an answer for bytes that are no message; gRPC's own names internals and logs a traceback."""
+
+    def read(content: bytes) -> Any:
+        try:
+            return handler.request_deserializer(content)
+        except DecodeError:
+            return _UNREADABLE
+
+    async def behave(request: Any, context: ServicerContext) -> Any:
+        if request is _UNREADABLE:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the bytes are not a message of the protocol")
+        return await handler.unary_unary(request, context)
+
+    return grpc.unary_unary_rpc_method_handler(behave, read, handler.response_serializer)
 
 
 def _refusing(code: grpc.StatusCode, message: str) -> Any:
