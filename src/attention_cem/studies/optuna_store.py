@@ -5,7 +5,8 @@ One Optuna trial is one try of one cell. What makes a claim exclusive, on both k
 * Trials of a study are created one after the other and numbered in that order (the journal by its lines, a database
   by a lock on the study's row). Two processes may create a trial for the same try of the same cell; everybody sees
   the same order, and only the **first** one counts. The others are never run.
-* A trial goes from WAITING to RUNNING once: `set_trial_state_values` answers True to one process only.
+* A trial goes from WAITING to RUNNING once: `set_trial_state_values` answers True to one process only (on SQLite only
+  with the locking of `_one_transaction_at_a_time`).
 * A trial that is finished cannot be changed. A worker that was believed dead finds its trial failed, and can neither
   beat nor hand in a result.
 
@@ -30,9 +31,11 @@ from attention_cem.studies.store import CellState, Claim, ClaimLostError
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
+    from sqlalchemy import Engine
 
 _MAX_DEATHS = 5
 """Tries that end with the worker's death, by whatever cause, before a cell is given up."""
+_OPENINGS = 4
 
 
 def open_storage(where: str) -> BaseStorage:
@@ -44,10 +47,44 @@ def open_storage(where: str) -> BaseStorage:
         Path(where).parent.mkdir(parents=True, exist_ok=True)
         return JournalStorage(JournalFileBackend(where))
     from optuna.storages import RDBStorage
+    from sqlalchemy.exc import IntegrityError, OperationalError
 
+    sqlite = where.startswith("sqlite")
     # A second SQLite writer waits for the first instead of failing.
-    patience = {"connect_args": {"timeout": 60}} if where.startswith("sqlite") else None
-    return RDBStorage(where, engine_kwargs=patience)
+    patience = {"connect_args": {"timeout": 60}} if sqlite else None
+    for tries_left in reversed(range(_OPENINGS)):
+        try:
+            storage = RDBStorage(where, engine_kwargs=patience)
+        except (IntegrityError, OperationalError):
+            # Processes that start together all try to create Optuna's tables; the slower ones find them there.
+            if tries_left == 0:
+                raise
+            time.sleep(1.0)
+        else:
+            break
+    if sqlite:
+        _one_transaction_at_a_time(storage.engine)
+    return storage
+
+
+def _one_transaction_at_a_time(engine: Engine) -> None:
+    """Make SQLite lock the file when a transaction begins, not when it first writes.
+
+    Optuna reads a trial's state, then changes it, and locks the row in between with SELECT ... FOR UPDATE. SQLite does
+    not know that, and Python's driver begins a transaction at the first write only: two processes could both read
+    WAITING and both claim the trial.
+    """
+    from sqlalchemy import event
+
+    def without_transactions_of_its_own(connection: Any, record: Any) -> None:
+        connection.isolation_level = None
+
+    def begin(connection: Any) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    event.listen(engine, "connect", without_transactions_of_its_own)
+    event.listen(engine, "begin", begin)
+    engine.dispose()  # connections made before are of the old kind
 
 
 class OptunaStore:

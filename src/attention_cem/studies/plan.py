@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import os
 import re
 import tomllib
@@ -202,10 +203,10 @@ def _cells(tree: Mapping[str, Any], file: Path) -> Iterator[Cell]:
     for method in methods:
         _known_keys(method, ("name", "base", "settings", "matrix"), "[[method]]")
         axes = {**shared, **_axes(_table(method, "matrix"))}
+        count += math.prod(len(values) for values in axes.values())
+        if count > _MAX_CELLS:
+            raise ConfigError(f"{file} describes more than {_MAX_CELLS} runs")
         for values in itertools.product(*axes.values()):
-            count += 1
-            if count > _MAX_CELLS:
-                raise ConfigError(f"{file} describes more than {_MAX_CELLS} runs")
             point = dict(zip(axes, values, strict=True))
             own = {**_table(method, "settings"), **point}
             label = _label(method.get("name", ""), point, axes)

@@ -105,7 +105,7 @@ def text_width(content: str, size: float, *, mono: bool = False) -> float:
     20.0
     """
     narrow = 0.6 if mono else 0.5
-    return sum(size if ord(character) > 0x2E7F else narrow * size for character in content)
+    return sum(1.0 * size if ord(character) > 0x2E7F else narrow * size for character in content)
 
 
 def _rounded(points: Sequence[tuple[float, float]], radius: float = 10) -> str:

@@ -1,0 +1,100 @@
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attention_cem.studies.curves import (
+    Point,
+    accuracy_range,
+    common_range,
+    hypervolume,
+    mse_at_accuracy,
+    pareto_front,
+)
+
+# By hand: λ rises from left to right. The fourth setting lost accuracy and privacy, the fifth is best on MSE.
+NON_MONOTONE = [(0.90, 0.010), (0.88, 0.020), (0.86, 0.024), (0.84, 0.015), (0.80, 0.030)]
+points = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=12)
+
+
+def slow_front(curve: list[Point]) -> set[Point]:
+    def beaten(p: Point) -> bool:
+        return any(q != p and q[0] >= p[0] and q[1] >= p[1] for q in curve)
+
+    return {p for p in curve if not beaten(p)}
+
+
+def test_pareto_front__non_monotone_curve_keeps_only_what_somebody_would_deploy() -> None:
+    assert pareto_front(NON_MONOTONE) == [(0.80, 0.030), (0.86, 0.024), (0.88, 0.020), (0.90, 0.010)]
+
+
+@given(points)
+def test_pareto_front__equals_the_definition(curve: list[tuple[int, int]]) -> None:
+    plain = [(float(a), float(m)) for a, m in curve]
+    front = pareto_front(plain)
+    assert set(front) == slow_front(plain) and front == sorted(front)
+
+
+def test_pareto_front__equal_accuracy_keeps_the_more_private() -> None:
+    assert pareto_front([(0.9, 1.0), (0.9, 2.0), (0.9, 2.0)]) == [(0.9, 2.0)]
+    assert pareto_front([]) == []
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_curves__a_figure_that_is_no_number_is_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="must be finite"):
+        pareto_front([(0.9, bad)])
+
+
+@given(points)
+def test_hypervolume__equals_counting_unit_squares(curve: list[tuple[int, int]]) -> None:
+    squares = sum(
+        any(a > x and m > y for a, m in curve) for x, y in itertools.product(range(1, 9), range(2, 9))
+    )  # the square [x, x+1] × [y, y+1] above the reference (1, 2)
+    assert hypervolume(curve, (1, 2)) == pytest.approx(squares)
+
+
+def test_hypervolume__by_hand_and_against_optuna() -> None:
+    front = [(0.80, 0.030), (0.86, 0.024), (0.88, 0.020), (0.90, 0.010)]
+    by_hand = 0.10 * 0.030 + 0.06 * 0.024 + 0.02 * 0.020 + 0.02 * 0.010
+    assert hypervolume(NON_MONOTONE, (0.70, 0.0)) == pytest.approx(by_hand) == pytest.approx(0.00504)
+    numpy = pytest.importorskip("numpy")
+    compute = pytest.importorskip("optuna._hypervolume").compute_hypervolume
+    assert compute(-numpy.array(front), numpy.array([-0.70, 0.0])) == pytest.approx(by_hand)
+
+
+def test_hypervolume__points_below_the_reference_add_nothing() -> None:
+    assert hypervolume([(0.5, 1.0), (1.0, 0.5)], (0.6, 0.6)) == 0.0
+
+
+def test_mse_at_accuracy__by_hand_on_a_non_monotone_curve() -> None:
+    # Between (0.80, 0.030) and (0.86, 0.024), past the point at 0.84 that is beaten: 0.030 - 0.006·(0.04/0.06).
+    assert mse_at_accuracy(NON_MONOTONE, 0.84) == pytest.approx(0.026)
+    assert mse_at_accuracy(NON_MONOTONE, 0.89) == pytest.approx(0.015)
+    assert mse_at_accuracy(NON_MONOTONE, 0.88) == pytest.approx(0.020)
+
+
+def test_mse_at_accuracy__is_not_extrapolated() -> None:
+    assert accuracy_range(NON_MONOTONE) == (0.80, 0.90)
+    assert mse_at_accuracy(NON_MONOTONE, 0.79) is None and mse_at_accuracy(NON_MONOTONE, 0.91) is None
+    assert mse_at_accuracy([(0.9, 0.01)], 0.9) == 0.01 and mse_at_accuracy([(0.9, 0.01)], 0.89) is None
+    assert mse_at_accuracy([], 0.9) is None
+
+
+@given(points, st.floats(0, 8))
+def test_mse_at_accuracy__falls_with_accuracy_and_ignores_the_order(curve: list[tuple[int, int]], at: float) -> None:
+    plain = [(float(a), float(m)) for a, m in curve]
+    shuffled = random.Random(0).sample(plain, len(plain))
+    found = mse_at_accuracy(plain, at)
+    assert found == mse_at_accuracy(shuffled, at)
+    higher = mse_at_accuracy(plain, at + 0.5)
+    if found is not None and higher is not None:
+        assert higher <= found + 1e-9
+
+
+def test_common_range__touching_curves_share_one_accuracy() -> None:
+    assert common_range([[(0.8, 2.0), (0.85, 1.0)], [(0.85, 2.0), (0.9, 1.0)]]) == (0.85, 0.85)
+    with pytest.raises(ValueError, match="at least one point"):
+        common_range([[]])
