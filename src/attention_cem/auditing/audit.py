@@ -152,9 +152,11 @@ def audit(
     record["floor_mse"] = mean_image_mse(challenge.attacker_images(), images)
     record["device"] = str(place)
     record["warnings"] = _warnings(challenge, record)
-    for each in finished:
-        write_grid(folder / f"reconstructions_{each.name}.png", [images[:SAMPLES], each.samples])
-    write_grid(folder / "reconstructions.png", [images[:SAMPLES], *(each.samples for each in finished)])
+    shown = [(each.name, each.samples) for each in finished]
+    for name, samples in shown:
+        write_grid(folder / f"reconstructions_{name}.png", [images[:SAMPLES], samples], ["true images", name])
+    names, rows = zip(*shown, strict=True)
+    write_grid(folder / "reconstructions.png", [images[:SAMPLES], *rows], ["true images", *names])
     write_json_atomically(folder / AUDIT_FILE, record)
     return read_json(folder / AUDIT_FILE)
 

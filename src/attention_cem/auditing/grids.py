@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from attention_cem.data import to_uint8
 from attention_cem.training.files import write_atomically
 
 _GAP = 2
+_LABEL_GAP = 6
+_LABEL_HEIGHT = 11
 _LEAST_SIDE = 64  # small images are enlarged by whole factors, so that pixels stay pixels
 
 
@@ -47,8 +49,19 @@ def image_grid(rows: Sequence[Tensor]) -> Tensor:
     return canvas
 
 
-def write_grid(path: Path, rows: Sequence[Tensor]) -> None:
-    """Write :func:`image_grid` of ``rows`` as a PNG."""
+def write_grid(path: Path, rows: Sequence[Tensor], labels: Sequence[str]) -> None:
+    """Write :func:`image_grid` of ``rows`` as a PNG, each row with its label on the left."""
+    if len(labels) != len(rows):
+        raise ValueError(f"{len(rows)} rows of images need as many labels, got {len(labels)}")
+    pictures = Image.fromarray(image_grid(rows).numpy())
+    font = ImageFont.load_default()
+    margin = 2 * _LABEL_GAP + max(int(font.getlength(label)) for label in labels)
+    page = Image.new("RGB", (margin + pictures.width, pictures.height), "white")
+    page.paste(pictures, (margin, 0))
+    pen = ImageDraw.Draw(page)
+    pitch = (pictures.height - _GAP) / len(rows)
+    for number, label in enumerate(labels):
+        pen.text((_LABEL_GAP, _GAP / 2 + (number + 0.5) * pitch - _LABEL_HEIGHT / 2), label, fill="black", font=font)
     stream = io.BytesIO()
-    Image.fromarray(image_grid(rows).numpy()).save(stream, format="PNG", optimize=True)
+    page.save(stream, format="PNG", optimize=True)
     write_atomically(path, stream.getvalue())

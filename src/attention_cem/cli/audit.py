@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention_cem.cli.audit_text import audit_text
-from attention_cem.cli.requests import command_parser, fail, parse_strictly, positive, refuse
+from attention_cem.cli.requests import command_parser, fail, parse_strictly, positive, refuse, show
 from attention_cem.training.config_checks import ConfigError
 
 if TYPE_CHECKING:
@@ -95,9 +95,10 @@ def _audit(given: argparse.Namespace, arguments: Sequence[str], *, is_run: bool)
         return fail("audit", str(error)) if watcher.began else refuse("audit", error)
     except (CheckpointError, OSError, torch.OutOfMemoryError) as error:
         return fail("audit", str(error))
-    print(audit_text(record, min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST)))
-    print(f"\nrecord    {(Path(given.folder) if is_run and given.out is None else out) / 'audit.json'}")
-    print(f"pictures  {out / 'reconstructions.png'}: true images, then one row for each attack")
+    text = audit_text(record, min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST))
+    place = (Path(given.folder) if is_run and given.out is None else out) / "audit.json"
+    pictures = f"{out / 'reconstructions.png'}: true images, then one row for each attack"
+    show(f"{text}\n\nrecord    {place}\npictures  {pictures}")
     return 0
 
 
