@@ -1,0 +1,87 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from attention_cem.cli.main import main
+from attention_cem.studies.plan import load_study
+from attention_cem.studies.results import write_result
+from tests.studies import stub
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    return str(stub.write_study(tmp_path))
+
+
+def test_study_run__a_finished_study_prints_its_table_and_writes_the_comparison(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.quick))
+    assert main(["study", "run", file, "--out", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr()
+    assert "tiny: 6 of 6 done" in shown.err and shown.out.splitlines()[-1].endswith("comparison.json")
+    assert "none  λ 0  σ 0  accuracy" in shown.out
+    content = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert content["cells"]["done"] == 6
+
+    assert main(["study", "status", file, "--out", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.count("done     ") == 6
+
+
+def test_study_run__a_failed_cell_gives_exit_code_1_and_its_reason(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.seed_three_fails))
+    assert main(["study", "run", file, "--out", str(tmp_path / "out")]) == 1
+    assert "RuntimeError: out of memory" in capsys.readouterr().err
+    assert main(["study", "report-data", file, "--out", str(tmp_path / "out")]) == 1
+    assert main(["study", "status", file, "--out", str(tmp_path / "out")]) == 0
+    assert "failed   synthetic-none" in capsys.readouterr().out
+
+
+def test_study_run__interrupted_says_how_to_continue(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(cell: object, place: object) -> dict[str, object]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(interrupted))
+    assert main(["study", "run", file, "--out", str(tmp_path / "out")]) == 130
+    assert f"attention-cem study run {file}" in capsys.readouterr().err
+
+
+def test_study_report_data__works_from_result_files_alone(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = load_study(file, tmp_path / "out")
+    for cell in study.cells[:4]:
+        write_result(study.result_file(cell.id), stub.result(cell))
+    assert main(["study", "report-data", file, "--out", str(study.out)]) == 1
+    assert "2 cells have no result yet" in capsys.readouterr().err
+    assert not (study.out / "journal.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], "FILE"),
+        (["rnu", "x.toml"], "invalid choice: 'rnu'"),
+        (["run", "absent.toml"], "cannot read the study absent.toml"),
+        (["run", "FILE", "--workers", "0"], "at least 1 worker"),
+        (["sweep", "FILE"], "has no [sweep] table"),
+        (["run", "FILE", "--wokers", "2"], "--wokers"),
+    ],
+)
+def test_study__a_wrong_request_is_one_line_and_exit_code_2(
+    arguments: list[str], message: str, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", *(file if part == "FILE" else part for part in arguments)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("attention-cem study: error: ") and message in error and error.count("\n") == 1
+
+
+def _defaults(runner: object) -> dict[str, object]:
+    from attention_cem.studies.running import run_study
+
+    return {**(run_study.__kwdefaults__ or {}), "runner": runner, "poll_seconds": 0.01}
