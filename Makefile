@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-EXTRAS := dev,cli,report,export,sweep,faces
+EXTRAS := dev,cli,report,export,serve,sweep,faces
 
 .PHONY: help install test quick check format bench demo clean
 
