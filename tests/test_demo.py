@@ -12,7 +12,7 @@ from attention_cem import demo
 from attention_cem.demo import DEFENDED, UNDEFENDED, DemoPlan, demo_config, main
 
 TINY = DemoPlan(
-    data="synthetic", epochs=4, batch_size=16, classes_per_batch=4, limit=64, attack_epochs=1, attack_width=8,
+    data="synthetic", epochs=3, batch_size=16, classes_per_batch=4, limit=40, attack_epochs=1, attack_width=8,
     attack_blocks=1,
 )  # fmt: skip
 

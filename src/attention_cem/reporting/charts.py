@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from attention_cem.reporting.texts import bilingual, figure, percent, say
+from attention_cem.reporting.texts import figure, label, percent
 
 WIDTH, HEIGHT = 640, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 14, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 16, 14, 44
 COLOURS = ("#3b6fd4", "#d9480f", "#2b8a3e", "#9c36b5", "#0b7285", "#a61e4d", "#5f3dc4", "#7d6608")
 
 
@@ -48,6 +48,7 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
+        """The pixel of a value."""
         return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1)
 
     def ticks(self) -> list[float]:
@@ -250,7 +251,7 @@ def _axes(to_x: Scale, to_y: Scale, x_key: str, y_key: str, x_percent: bool, wid
 
 def _text(x: float, y: float, key: str, anchor: str) -> Markup:
     return Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(
-        round(x, 1), round(y, 1), anchor, say(key, "tspan")
+        round(x, 1), round(y, 1), anchor, label(key, "tspan")
     )
 
 
@@ -268,6 +269,3 @@ def legend(names: Sequence[tuple[str, str]]) -> Markup:
         ).format(colour, name)
         for name, colour in names
     )
-
-
-__all__ = ["COLOURS", "Line", "Mark", "bar_chart", "bilingual", "heat_map", "histogram", "legend", "xy_chart"]

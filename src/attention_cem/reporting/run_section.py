@@ -12,7 +12,7 @@ from attention_cem.reporting.charts import COLOURS, Line, Mark, bar_chart, heat_
 from attention_cem.reporting.health import Health, health_of
 from attention_cem.reporting.pictures import Card, cards_of
 from attention_cem.reporting.sources import RunView, number, objects
-from attention_cem.reporting.texts import bilingual, clip, decibel, figure, percent, say, sentence, shape
+from attention_cem.reporting.texts import bilingual, clip, decibel, figure, label, percent, say, sentence, shape
 from attention_cem.reporting.words import ASSUMPTIONS_ZH
 
 _CURVES = (
@@ -23,6 +23,8 @@ _CURVES = (
     ("lambd", "curve_lambd"),
     ("shutoff_share", "curve_shutoff"),
 )
+_ALWAYS = ("accuracy", "loss", "rob_loss", "intra_mse")  # the others are drawn where they change
+_MOST_OWN_CURVES = 12
 _MOST_CLASSES = 40
 _MOST_POINTS = 160
 
@@ -42,6 +44,7 @@ class RunSection:
     cards: list[Card]
     per_class: Markup | None
     more_classes: int
+    one_slot: bool
     heat_map: Markup | None
     histogram: Markup | None
     curves: list[tuple[Markup, Markup]]
@@ -63,6 +66,7 @@ def run_section(run: RunView, index: int, all_names: Sequence[str]) -> RunSectio
     classes = class_names(run)
     ordered = sorted(evidence.class_mse.items(), key=lambda item: item[1]) if evidence else []
     shares = run.slot_shares
+    one_slot = bool(shares) and max(map(len, shares)) == 1
     rows = [clip(classes[i], 40) if i < len(classes) else str(i) for i in range(len(shares))]
     bounds = audit.get("bounds") if isinstance(audit.get("bounds"), dict) else {}
     settled = audit.get("settled") if isinstance(audit.get("settled"), dict) else None
@@ -79,7 +83,8 @@ def run_section(run: RunView, index: int, all_names: Sequence[str]) -> RunSectio
         cards=cards_of(evidence, classes) if evidence else [],
         per_class=bar_chart(ordered[:_MOST_CLASSES], floor=number(audit.get("floor_mse"))) if ordered else None,
         more_classes=max(0, len(ordered) - _MOST_CLASSES),
-        heat_map=heat_map(shares, rows) if shares else None,
+        one_slot=one_slot,
+        heat_map=heat_map(shares, rows) if shares and not one_slot else None,
         histogram=histogram([value for row in shares for value in row]) if shares else None,
         curves=_curves(run.metrics, COLOURS[index % len(COLOURS)]),
         receipts=[_receipt(entry) for entry in objects(audit.get("attacks"))],
@@ -153,7 +158,7 @@ def _summary(run: RunView) -> list[tuple[Markup, Markup]]:
             ssim=figure(worst.get("ssim"), 2),
             floor=figure(audit.get("floor_mse")),
         )
-        told.append((say("back"), got + " " + sentence(worst.get("note", "")) + "."))
+        told.append((say("back"), got + Markup("<br><em>") + sentence(worst.get("note", "")) + Markup("</em>")))
     else:
         told.append((say("back"), say("not_audited")))
     return told
@@ -181,13 +186,14 @@ def _plain(stage: Any) -> str:
 def _curves(rows: list[dict[str, Any]], colour: str) -> list[tuple[Markup, Markup]]:
     drawn = []
     stride = max(1, -(-len(rows) // _MOST_POINTS))
-    for key, title in _CURVES:
+    own = sorted({key for row in rows for key in row if key.startswith("surrogate.")})[:_MOST_OWN_CURVES]
+    for key, title in (*_CURVES, *((key, key.removeprefix("surrogate.")) for key in own)):
         points = [(row["epoch"], row[key]) for row in rows[::-1][::stride][::-1] if number(row.get(key)) is not None]
-        if not points or (key in ("lambd", "shutoff_share") and not any(y for _, y in points)):
+        if not points or (key not in _ALWAYS and len({y for _, y in points}) == 1):
             continue
         marks = [Mark(x, y, f"{figure(x)}: {figure(y)}", colour) for x, y in points]
         drawn.append(
-            (say(title), xy_chart(marks, [Line(points, colour)], x_key="epoch", y_key=title, width=420, height=230))
+            (label(title), xy_chart(marks, [Line(points, colour)], x_key="epoch", y_key=title, width=420, height=230))
         )
     return drawn
 

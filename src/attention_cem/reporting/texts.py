@@ -34,6 +34,11 @@ def say(key: str, tag: str = "span", **values: Any) -> Markup:
     )
 
 
+def label(key: str, tag: str = "span") -> Markup:
+    """A string of the table, or a name of the program's own (``dead_slots``), which is the same in both languages."""
+    return say(key, tag) if key in WORDS else Markup("{}").format(clip(key, 60))
+
+
 def _language(value: Any, which: int) -> Any:
     """A pair is (English, Chinese); everything else is the same in both."""
     return value[which] if isinstance(value, tuple) else value

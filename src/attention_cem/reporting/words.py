@@ -143,6 +143,10 @@ WORDS: dict[str, tuple[str, str]] = {
         "This surrogate keeps no attention weights in the checkpoint, so there is no map to draw.",
         "该替代损失不在检查点中保存注意力权重，因此没有可画的热图。",
     ),
+    "one_slot": (
+        "There is one slot a class, so it holds the whole class and there is no map to draw.",
+        "每个类别只有一个槽，它占有整个类别，因此没有可画的热图。",
+    ),
     "class": ("class", "类别"),
     "slot": ("slot", "槽"),
     "curves": ("Training", "训练过程"),
@@ -180,6 +184,13 @@ WORDS: dict[str, tuple[str, str]] = {
     "auc": ("AUC (0.5: chance)", "AUC（0.5 为随机）"),
     "tpr": ("found at 1 % false alarms", "1 % 误报率下的检出率"),
     "bounds": ("Bounds beside the measurements", "测量之外的理论界"),
+    "bounds_text": (
+        "relative_mse_floor compares with the entropy power of the images, the smallest error Theorem 1 allows to one "
+        "who sees no release. Neighbouring pixels of real images depend on each other, so this lies far below the error "
+        "of the average image: a measured error below that share of it is no contradiction.",
+        "relative_mse_floor 是与图像的熵功率相比，即定理 1 对看不到发布内容者所允许的最小误差。真实图像的相邻像素彼此相关，"
+        "因此它远低于平均图像的误差：测得的误差低于后者的该比例并不矛盾。",
+    ),
     "bounds_none": ("No bound can be given: {reason}", "无法给出理论界：{reason}"),
     "bound": ("bound", "理论界"),
     "value": ("value", "数值"),
