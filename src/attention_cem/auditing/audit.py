@@ -176,12 +176,8 @@ class _Desk:
     progress: Progress
 
     def finish(self, name: str, attack: Attack, earlier: list[FinishedAttack]) -> FinishedAttack:
-        """Run one attack, score it once, calibrate it."""
-        starts = {each.name: each.as_start() for each in earlier}
-        result = attack.run(
-            self.challenge, device=self.device, seed=self.seed, progress=self._shown(name), starts=starts
-        )
-        scores = score(result.reconstructions, self.images[: len(result.reconstructions)])
+        """Calibrate one attack, run it, score it once."""
+        # Calibrated first: its outcome is stored at once, so that a stop during the attack does not cost it again.
         calibration = calibrate(
             attack,
             self.challenge,
@@ -191,6 +187,11 @@ class _Desk:
             seed=self.seed,
             progress=self._shown(f"{name}: calibration"),
         )
+        starts = {each.name: each.as_start() for each in earlier}
+        result = attack.run(
+            self.challenge, device=self.device, seed=self.seed, progress=self._shown(name), starts=starts
+        )
+        scores = score(result.reconstructions, self.images[: len(result.reconstructions)])
         receipt = replace(
             result.receipt.with_scores(float(scores.mse.mean())),
             calibrated=calibration.passed,
