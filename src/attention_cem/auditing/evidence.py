@@ -57,13 +57,19 @@ def evidence_of(record: dict[str, Any], audit_folder: Path, challenge_folder: Pa
         if challenge.id != record.get("challenge_sha256"):
             return None
         answers = Answers(challenge_folder, str(challenge.manifest.get("answers_sha256")))
-        with safe_open(stored, framework="pt") as tensors:
-            samples, errors = tensors.get_tensor("samples"), tensors.get_tensor("mse")
         images, labels = answers.images(), answers.labels()
-    except (SealBrokenError, SafetensorError, KeyError):
+        with safe_open(stored, framework="pt") as tensors:
+            # Shapes first: the header says them, and nothing larger than the answers is read.
+            shapes = {key: tensors.get_slice(key).get_shape() for key in ("samples", "mse")}
+            shown, scored = shapes["samples"][0], shapes["mse"][0]
+            fits = shapes["samples"][1:] == list(images.shape[1:]) and len(shapes["mse"]) == 1
+            if not fits or not shown <= scored <= len(images):
+                return None
+            samples, errors = tensors.get_tensor("samples"), tensors.get_tensor("mse")
+    except (SealBrokenError, SafetensorError, KeyError, IndexError):
         return None
-    shown, scored = len(samples), len(errors)
-    if samples.dtype != torch.uint8 or samples.shape[1:] != images.shape[1:] or not shown <= scored <= len(images):
+    known = bool(((labels >= 0) & (labels < len(challenge.class_names))).all())
+    if samples.dtype != torch.uint8 or not errors.is_floating_point() or not bool(errors.isfinite().all()) or not known:
         return None
     return Evidence(
         attack=attack,

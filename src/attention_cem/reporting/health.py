@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from attention_cem.reporting.sources import RunView, number
+from attention_cem.reporting.sources import RunView, number, strings
 from attention_cem.reporting.texts import figure, say, sentence, whole_percent
 
 _NEARLY_ALL = 0.995  # what rounds to 100 %
@@ -71,8 +71,7 @@ def health_of(run: RunView) -> Health:
 
 
 def _alarms(row: dict[str, Any]) -> list[str]:
-    alarms = row.get("alarms")
-    return [text for text in alarms[:_MOST_ALARMS] if isinstance(text, str)] if isinstance(alarms, list) else []
+    return strings(row.get("alarms"), _MOST_ALARMS)
 
 
 def _kind(text: str) -> str:

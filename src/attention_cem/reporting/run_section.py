@@ -11,7 +11,7 @@ from markupsafe import Markup
 from attention_cem.reporting.charts import COLOURS, Line, Mark, bar_chart, heat_map, histogram, xy_chart
 from attention_cem.reporting.health import Health, health_of
 from attention_cem.reporting.pictures import Card, cards_of
-from attention_cem.reporting.sources import RunView, number, objects
+from attention_cem.reporting.sources import RunView, number, objects, strings
 from attention_cem.reporting.texts import bilingual, clip, decibel, figure, label, percent, say, sentence, shape
 from attention_cem.reporting.words import ASSUMPTIONS_ZH
 
@@ -89,7 +89,7 @@ def run_section(run: RunView, index: int, all_names: Sequence[str]) -> RunSectio
         curves=_curves(run.metrics, COLOURS[index % len(COLOURS)]),
         receipts=[_receipt(entry) for entry in objects(audit.get("attacks"))],
         settled=_settled(settled),
-        warnings=[sentence(text) for text in audit.get("warnings", []) if isinstance(text, str)][:20],
+        warnings=[sentence(text) for text in strings(audit.get("warnings"))],
         membership=_membership(audit.get("membership")),
         bounds=_bounds(bounds or {}),
         no_bounds=_no_bounds(bounds or {}),

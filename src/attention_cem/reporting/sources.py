@@ -112,6 +112,11 @@ def objects(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
+def strings(value: Any, most: int = 20) -> list[str]:
+    """The first texts in what should be a list of them."""
+    return [each for each in value if isinstance(each, str)][:most] if isinstance(value, list) else []
+
+
 def number(value: Any) -> float | None:
     """A finite number, or None for everything else.
 

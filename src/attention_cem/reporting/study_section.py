@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from attention_cem.reporting.sources import RunView, StudyView, objects
+from attention_cem.reporting.sources import RunView, StudyView, objects, strings
 from attention_cem.reporting.texts import bilingual, clip, figure, say, sentence
 from attention_cem.reporting.words import DEFINITIONS_ZH, STUDY_DEFINITIONS_ZH
 
@@ -73,7 +73,7 @@ def _pair(pair: dict[str, Any]) -> dict[str, Any]:
         "good": outcome == "better",
         "text": sentence(pair.get("text", "")),
         "matched": [sentence(each.get("text", "")) for each in objects(pair.get("matched"))][:20],
-        "cautions": [sentence(text) for text in pair.get("cautions", []) if isinstance(text, str)][:20],
+        "cautions": [sentence(text) for text in strings(pair.get("cautions"))],
     }
 
 

@@ -186,9 +186,10 @@ WORDS: dict[str, tuple[str, str]] = {
     "bounds": ("Bounds beside the measurements", "测量之外的理论界"),
     "bounds_text": (
         "relative_mse_floor compares with the entropy power of the images, the smallest error Theorem 1 allows to one "
-        "who sees no release. Neighbouring pixels of real images depend on each other, so this lies far below the error "
-        "of the average image: a measured error below that share of it is no contradiction.",
-        "relative_mse_floor 是与图像的熵功率相比，即定理 1 对看不到发布内容者所允许的最小误差。真实图像的相邻像素彼此相关，"
+        "who sees no release. Neighbouring pixels of real images depend on each other, so this lies far below the "
+        "error of the average image: a measured error below that share of it is no contradiction.",
+        "relative_mse_floor 是与图像的熵功率相比，即定理 1 对看不到发布内容者所允许的最小误差。"
+        "真实图像的相邻像素彼此相关，"
         "因此它远低于平均图像的误差：测得的误差低于后者的该比例并不矛盾。",
     ),
     "bounds_none": ("No bound can be given: {reason}", "无法给出理论界：{reason}"),
