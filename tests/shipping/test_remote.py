@@ -201,7 +201,7 @@ def test_streaming__a_file_of_something_else_is_left_alone(bundle, folder, tmp_p
 def test_streaming__server_killed_and_restarted_every_input_is_answered_once(bundle, folder, tmp_path):
     with serving(bundle.folder) as running:
         wires = [open_transport(f"grpc://{running.grpc}") for _ in range(4)]
-        rounds, results, errors = 5, [], []
+        rounds, results, errors = 3, [], []
         files = [file for file in find_images([folder]) if file.suffix == ".png"]
         started = threading.Event()
 
@@ -240,3 +240,16 @@ def test_device__predicting_does_not_import_torch(bundle):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "False"
+
+
+def test_predict_command__answers_resumes_and_reports_an_absent_server(bundle, server, folder, tmp_path, capsys):
+    from attention_cem.cli.main import main
+
+    common = ["--bundle", str(bundle.folder), "-o", str(tmp_path / "out.jsonl"), "--quiet"]
+    assert main(["predict", str(folder), "--server", f"grpc://{server.grpc}", *common]) == 1  # one file is no image
+    assert "25 files answered, 0 were before, 1 could not be read" in capsys.readouterr().out
+    assert main(["predict", str(folder), "--server", f"http://{server.http}", *common]) == 0
+    assert "0 files answered, 25 were before" in capsys.readouterr().out
+    absent = ["predict", str(folder), "--server", "grpc://127.0.0.1:1", "--patience", "0.1", "--timeout", "1"]
+    assert main([*absent, "--bundle", str(bundle.folder), "-o", str(tmp_path / "other.jsonl"), "--quiet"]) == 1
+    assert "The same command goes on where it stopped" in capsys.readouterr().err

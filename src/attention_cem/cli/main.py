@@ -21,6 +21,7 @@ COMMANDS = {
     "export": ("attention_cem.cli.export", "write a run as a bundle: defended client and server as ONNX"),
     "serve": ("attention_cem.cli.serve", "answer requests with a bundle's server half"),
     "predict": ("attention_cem.cli.predict", "classify images with the client half here and the server elsewhere"),
+    "advise": ("attention_cem.cli.advise", "say where to cut a model: cost, accuracy and leakage of each cut"),
 }
 
 

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from attention_cem.shipping.serve_settings import ServeSettings
+from attention_cem.shipping.bundle import open_bundle
+from attention_cem.shipping.serve_settings import ServeSettings, check_settings
 
 _EXAMPLES = """examples:
   attention-cem serve bundle/
@@ -19,13 +20,17 @@ def main(arguments: Sequence[str]) -> int:
     """Parse, serve until told to stop."""
     given = vars(_parser().parse_args(list(arguments)))
     folder = given.pop("bundle")
+    settings = ServeSettings(**given)
     try:
+        # Refused before MLServer is imported, which takes seconds.
+        check_settings(settings)
+        open_bundle(folder)
         from attention_cem.shipping.server import serve
+
+        serve(folder, settings)
     except ImportError as error:
         print(f"attention-cem serve: error: {error}; pip install 'attention-cem[serve]'", file=sys.stderr)
         return 2
-    try:
-        serve(folder, ServeSettings(**given))
     except ValueError as error:
         print(f"attention-cem serve: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attention_cem.shipping.advisor import Advice, CutReport, advise
     from attention_cem.shipping.bundle import Bundle, BundleError, open_bundle
     from attention_cem.shipping.device import DefendedClient
     from attention_cem.shipping.export import Halves, export_bundle
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from attention_cem.shipping.transports import RequestRefusedError, ServerUnreachableError, open_transport
 
 _HOME = {
+    "Advice": "advisor",
     "Bundle": "bundle",
     "BundleError": "bundle",
+    "CutReport": "advisor",
     "DefendedClient": "device",
     "ExportMismatchError": "numerical_check",
     "Halves": "export",
@@ -28,6 +31,7 @@ _HOME = {
     "RequestRefusedError": "transports",
     "ServeSettings": "serve_settings",
     "ServerUnreachableError": "transports",
+    "advise": "advisor",
     "export_bundle": "export",
     "open_bundle": "bundle",
     "open_transport": "transports",
@@ -36,8 +40,10 @@ _HOME = {
 }
 
 __all__ = [
+    "Advice",
     "Bundle",
     "BundleError",
+    "CutReport",
     "DefendedClient",
     "ExportMismatchError",
     "Halves",
@@ -46,6 +52,7 @@ __all__ = [
     "RequestRefusedError",
     "ServeSettings",
     "ServerUnreachableError",
+    "advise",
     "export_bundle",
     "open_bundle",
     "open_transport",
