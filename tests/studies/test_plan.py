@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,3 +114,12 @@ def test_shipped_studies__can_be_read_and_repeat_seeds(file: Path) -> None:
     assert made.name == file.stem and len(made.title) > 10
     if made.cells:
         assert {cell.config.train.seed for cell in made.cells} >= {0, 1, 2}
+
+
+def test_studies__reading_and_comparing_imports_neither_torch_nor_optuna() -> None:
+    modules = "comparison, curves, gathering, plan, results, running, verdicts, worker"
+    code = f"import sys\nimport attention_cem.cli.study\nfrom attention_cem.studies import {modules}\n"
+    code += "sys.exit(' '.join({'torch', 'optuna', 'numpy'} & set(sys.modules)) or 0)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stderr.strip()) == (0, "")

@@ -176,10 +176,18 @@ def _kmeans(surrogate: Any, batch: int, classes: int) -> tuple[Stage, ...]:
             "簇内方差",
             ("batch blended with epoch", "weights π"),
             "v, π",
-            (rows, clusters, width),
+            # The reference form takes the mean over the dimensions.
+            (rows, clusters) if surrogate.form == "reference" else (rows, clusters, width),
         ),
-        _aggregation(
-            "Σ π·max(0, log v − log τσ²)" if surrogate.form == "reference" else "Σ π(−log π + ½ log|Σ|)", rows
+        Stage(
+            "Class aggregation",
+            "类别聚合",
+            (
+                "Σ π·max(0, log v − log τσ²)" if surrogate.form == "reference" else "Σ π(−log π + ½ log|Σ|)",
+                "rob_loss = mean over classes",
+            ),
+            "L per class",
+            (min(classes, batch),),
         ),
     )
 
@@ -194,7 +202,9 @@ def _hybrid(surrogate: Any, batch: int, classes: int) -> tuple[Stage, ...]:
         Stage(
             f"Refinement: {refined.title}", f"细化：{refined.title_zh}", refined.lines, refined.output, refined.shape
         ),
-        _aggregation("screened and refined classes", rows),
+        Stage(
+            "Class aggregation", "类别聚合", ("rob_loss = refined classes", "+ screened others"), "L per class", (rows,)
+        ),
     )
 
 
