@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attention_cem.demo_progress import Stages, shown_stages
 from attention_cem.training.config import Config, DataConfig, ModelConfig, RunConfig, SurrogateConfig, TrainConfig
 
 if TYPE_CHECKING:
     from attention_cem.auditing import Budget
+    from attention_cem.demo_progress import Stages
 
 UNDEFENDED, DEFENDED = "undefended", "defended"
 _STORY = """\
@@ -187,8 +187,11 @@ def main(arguments: Sequence[str] | None = None, plan: DemoPlan | None = None) -
     parser.add_argument("--folder", type=Path, default=Path("demo"), help="where everything goes [demo]")
     folder: Path = parser.parse_args(arguments).folder
     began = time.perf_counter()
-    print(_STORY)
+    print(_STORY, flush=True)
     try:
+        # Loading torch takes seconds: inside, so that Ctrl-C is answered then as well.
+        from attention_cem.demo_progress import shown_stages
+
         with shown_stages() as stages:
             records = run_demo(folder, plan or DemoPlan(), stages)
     except KeyboardInterrupt:
