@@ -79,11 +79,12 @@ def test_remote__pauses_grow_and_patience_ends(bundle, images, monkeypatch):
     pauses = []
     clock = [0.0]
 
-    def sleep(seconds):
+    def wait(self, seconds):
         pauses.append(seconds)
         clock[0] += seconds
+        return False
 
-    monkeypatch.setattr("attention_cem.shipping.remote.time.sleep", sleep)
+    monkeypatch.setattr("attention_cem.shipping.remote.threading.Event.wait", wait)
     monkeypatch.setattr("attention_cem.shipping.remote.time.monotonic", lambda: clock[0])
     monkeypatch.setattr("attention_cem.shipping.remote.random.uniform", lambda low, high: 1.0)
     with pytest.raises(ServerUnreachableError, match="no answer within 20 s"):
@@ -174,6 +175,22 @@ def test_streaming__an_interrupt_loses_nothing_and_the_next_call_goes_on(bundle,
     assert len(answered(out)) == 12
     predict_files(RemoteClassifier(bundle, Flaky(), batch_size=4), files, out, workers=1)
     assert sorted(answered(out)) == sorted(map(str, files))
+
+
+def test_streaming__an_interrupt_does_not_wait_for_a_server_that_is_away(bundle, folder, tmp_path):
+    class AwayThenInterrupted(Flaky):
+        def infer(self, model, z, request_id, timeout):
+            self.seen.append(request_id)
+            if len(set(self.seen)) == 2:
+                raise KeyboardInterrupt
+            raise ServerUnreachableError("away")
+
+    began = time.monotonic()
+    classifier = RemoteClassifier(bundle, AwayThenInterrupted(), batch_size=4, patience=600)
+    with pytest.raises(KeyboardInterrupt):
+        predict_files(classifier, find_images([folder]), tmp_path / "out.jsonl", workers=2)
+    assert time.monotonic() - began < 20
+    assert answered(tmp_path / "out.jsonl") == []
 
 
 def test_streaming__a_line_cut_short_is_asked_again(bundle, folder, tmp_path):

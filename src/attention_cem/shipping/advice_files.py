@@ -51,6 +51,7 @@ def _draw(advice: Advice, path: Path) -> None:
         size = 40 + 260 * report.client_ms / slowest
         axes.scatter(report.accuracy, report.attack_mse, s=size, color="tab:red" if chosen else "tab:blue", alpha=0.7)
         axes.annotate(report.cut, (report.accuracy, report.attack_mse), textcoords="offset points", xytext=(6, 6))
+    axes.margins(0.2)  # room for the names
     axes.set_xlabel("accuracy after short fine-tuning")
     axes.set_ylabel("MSE of the best attack (higher is more private)")
     axes.set_title(f"Cuts; area: client time; recommended: {advice.recommended}")

@@ -29,6 +29,7 @@ MSE_NOISE = 0.0007
 """Differences of attack MSE below this are no difference: seed-to-seed noise of the reference setting."""
 _TIMINGS = 30
 _SAME_DEPTH = 0.1
+_NEAR_CHANCE = 1.5
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,8 @@ def advise(
         reports.append(_report(name, halves, data, place, epochs, lr, sigma, budget, seed))
     reports.sort(key=lambda report: report.client_macs)
     chosen, reason = recommend(reports, accuracy_slack, most_client_ms)
+    if max(each.accuracy for each in reports) < _NEAR_CHANCE / data.num_classes:
+        reason += " But all accuracies are near chance: train longer before you choose."
     return Advice(tuple(reports), chosen, reason)
 
 

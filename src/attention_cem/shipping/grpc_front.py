@@ -97,6 +97,10 @@ class GrpcFront(InferenceServicer):
         self._runtime = runtime
         self._count = count
 
+    async def ServerReady(self, request: pb.ServerReadyRequest, context: ServicerContext) -> pb.ServerReadyResponse:
+        """Whether requests are answered; MLServer's own says yes before the model is loaded."""
+        return pb.ServerReadyResponse(ready=self._runtime() is not None)
+
     async def ModelReady(self, request: pb.ModelReadyRequest, context: ServicerContext) -> pb.ModelReadyResponse:
         """Whether the model is loaded."""
         await self._check_model(request.name, request.version, context)

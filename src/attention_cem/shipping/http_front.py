@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -24,6 +25,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _HEALTH = re.compile(r"/v2/health/(live|ready)")
 _SERVER = re.compile(r"/v2")
 _MODEL = re.compile(r"/v2/models/([^/]{1,200})(?:/versions/([^/]{1,50}))?(/ready|/infer)?")
+_SLOWEST_BODY = 30.0
 _log = logging.getLogger("attention_cem.serving")
 
 
@@ -103,6 +105,8 @@ class HttpFront:
         infers = model is not None and model[3] == "/infer"
         if method != ("POST" if infers else "GET"):
             raise RequestError(405, f"use {'POST' if infers else 'GET'} here")
+        if path.endswith("/ready") and self._runtime() is None:
+            raise RequestError(503, "the model is not loaded yet")
         if model is not None:
             self._rules.check_model(model[1], model[2])
             scope["path"] = f"/v2/models/{model[1]}{model[3] or ''}"
@@ -113,7 +117,11 @@ class HttpFront:
             raise RequestError(415, "compressed bodies are not read")
         if _header(scope, b"inference-header-content-length") is not None:
             raise RequestError(415, "the binary tensor extension is not spoken over HTTP; use JSON tensors or gRPC")
-        body = await self._body(scope, receive)
+        try:
+            async with asyncio.timeout(_SLOWEST_BODY):
+                body = await self._body(scope, receive)
+        except TimeoutError:
+            raise RequestError(408, "the body took too long") from None
         try:
             parsed = json.loads(body)
         except (ValueError, RecursionError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 import uuid
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ class RemoteClassifier:
         self._transport = transport
         self._timeout = timeout
         self._patience = patience
+        self._giving_up = threading.Event()
 
     def predict(self, images: NDArray[np.uint8]) -> list[Prediction]:
         """Predictions for images ``(N, C, H, W)``, in order."""
@@ -89,6 +91,13 @@ class RemoteClassifier:
             )
         return logits
 
+    def give_up(self, now: bool = True) -> None:
+        """Let requests of other threads fail instead of being repeated; ``now=False`` takes it back."""
+        if now:
+            self._giving_up.set()
+        else:
+            self._giving_up.clear()
+
     def _ask(self, z: NDArray[np.float32], request_id: str) -> NDArray[np.float32]:
         give_up = time.monotonic() + self._patience
         pause = _FIRST_PAUSE
@@ -99,7 +108,8 @@ class RemoteClassifier:
                 wait = pause * random.uniform(0.5, 1.5)
                 if time.monotonic() + wait > give_up:
                     raise ServerUnreachableError(f"no answer within {self._patience:g} s; last: {error}") from None
-            time.sleep(wait)
+            if self._giving_up.wait(wait):
+                raise ServerUnreachableError("told to give up before the server answered")
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _predictions(self, logits: NDArray[np.float32]) -> list[Prediction]:

@@ -80,7 +80,9 @@ def predict_files(
                 left.clear()
                 for each in pending:
                     each.cancel()
+                classifier.give_up()  # an interrupt must not wait for a server that is away
                 _keep_finished(stream, pending)
+                classifier.give_up(False)
                 raise
     return Streamed(answered, before, unreadable)
 

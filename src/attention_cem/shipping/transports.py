@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import sys
 import threading
 from pathlib import Path
 from typing import Any, Protocol
@@ -77,6 +78,8 @@ class GrpcTransport:
     """Raw tensors over gRPC; safe to share between threads."""
 
     def __init__(self, host: str, port: int, *, encrypted: bool, token: str | None, authority: Path | None) -> None:
+        if "mlserver.grpc.dataplane_pb2" in sys.modules:
+            raise ImportError("MLServer and the gRPC client exclude each other in one process; use another, or http://")
         try:
             from tritonclient import grpc as triton
             from tritonclient.utils import InferenceServerException
