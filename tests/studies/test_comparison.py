@@ -70,7 +70,7 @@ def test_compare_at__a_difference_below_the_smallest_that_matters_is_none() -> N
 def test_compare_at__one_seed_decides_nothing() -> None:
     matched = compare_at({0: STRONG[0]}, {0: WEAK[0]}, 0.85)
     assert (matched.outcome, matched.ci95) == ("undecided", None)
-    assert matched.text == "undecided at 85.0 % accuracy: +100.0 % MSE, but 1 seed give no interval"
+    assert matched.text == "undecided at 85.0 % accuracy: +100.0 % MSE, but 1 seed gives no interval"
 
 
 def test_compare_at__different_seeds_use_welch() -> None:

@@ -12,7 +12,7 @@ STUDY = """
 name = "real"
 budget = "quick"
 [settings]
-"data.options" = { size = 16, num_train = 160, num_test = 40, num_classes = 4 }
+"data.options" = { size = 16, num_train = 96, num_test = 24, num_classes = 4 }
 "model.name" = "tiny_cnn"
 "train.epochs" = 2
 "train.batch_size" = 16

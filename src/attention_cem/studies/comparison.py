@@ -13,7 +13,7 @@ methods                object by method name (``data: name`` where a study has s
                        study file:
   data, label          name of the data set; name of the method without it
   points               list, one per finished run: ``cell``, ``run`` (folder, relative to comparison.json), ``method``,
-                       ``seed``, ``lambda``, ``sigma``, ``settings`` (what distinguishes the cell: dotted names),
+                       ``data``, ``seed``, ``lambda``, ``sigma``, ``settings`` (what sets it apart, by dotted name),
                        ``accuracy`` (test), ``validation_accuracy``, ``mse``, ``ci95`` [low, high] over test images,
                        ``psnr``, ``ssim`` (or null), ``attack`` (the worst one), ``status``, ``receipt_ok``,
                        ``shutoff_share`` (or null), ``cost`` {``seconds_per_epoch``, ``images_per_s``,

@@ -17,7 +17,7 @@ from attention_cem.studies.cell_run import Runner, run_cell
 from attention_cem.studies.plan import Study
 from attention_cem.studies.results import write_result
 from attention_cem.studies.store import CellState, ClaimStore
-from attention_cem.studies.worker import work
+from attention_cem.studies.worker import figures_line, work
 
 JOURNAL = "journal.log"
 
@@ -205,9 +205,10 @@ def _run_workers(
             time.sleep(poll_seconds)
             now = claims.states()
             if now != before:
+                results = claims.results()
                 for cell, state in now.items():
-                    if state != before.get(cell) and (state.status == "done" or state.error):
-                        tell(f"{cell}: {state.error or 'done'}")
+                    if state != before.get(cell) and (cell in results or state.error):
+                        tell(f"{cell}: {figures_line(results[cell]) if cell in results else state.error}")
                 tell(progress_of(now).line(study.name))
                 before = now
     except BaseException:

@@ -120,5 +120,6 @@ def _text(
     seeds = f"{seeds_first}" if seeds_first == seeds_second else f"{seeds_first} and {seeds_second}"
     figure = f"{100 * change:+.1f} % MSE"
     if ci95 is None:
-        return f"undecided at {at}: {figure}, but {seeds} seed{'s' * (seeds != '1')} give no interval"
+        told = "1 seed gives" if seeds == "1" else f"{seeds} seeds give"
+        return f"undecided at {at}: {figure}, but {told} no interval"
     return f"{outcome} at {at}: {figure}, 95 % CI {100 * ci95[0]:+.1f} % to {100 * ci95[1]:+.1f} % ({seeds} seeds)"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from attention_cem.studies.cell_run import CellPlace, Runner
 from attention_cem.studies.plan import Study
@@ -132,4 +133,13 @@ def work(
             tell(f"{cell.id}: try {claim.attempt} failed: {reason}")
             continue
         write_result(study.result_file(cell.id), result)
-        tell(f"{cell.id}: accuracy {result['accuracy']:.2%}, worst-case MSE {result['mse']:.5f}")
+        tell(f"{cell.id}: {figures_line(result)}")
+
+
+def figures_line(result: Mapping[str, Any]) -> str:
+    """A result in a few words.
+
+    >>> figures_line({"accuracy": 0.87, "mse": 0.0123})
+    'accuracy 87.00%, worst-case MSE 0.01230'
+    """
+    return f"accuracy {result['accuracy']:.2%}, worst-case MSE {result['mse']:.5f}"
