@@ -40,7 +40,7 @@ def make_run(
     facts = {
         "best_epoch": 3, "best_accuracy": 0.9, "epochs": 3, "seconds": 1.5, "test": {"accuracy": 0.875},
         "shutoff_share_when_active": shutoff, "image_shape": [1, 8, 8], "z_shape": [4, 2, 2],
-        "class_names": list(names), "data_source": told, "defences": [{"name": "gaussian_noise", "sigma": 0.05}],
+        "class_names": list(names), "data_source": told, "defences": DefenceStack([GaussianNoise(0.05)]).describe(),
         "versions": {"torch": "2"}, "hardware": {"cpus": 2},
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(facts))

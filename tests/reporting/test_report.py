@@ -29,6 +29,17 @@ def test_report__figures_are_those_of_the_files(audited: Path, tmp_path: Path) -
     assert "surrogate.lambd" in page and "0.05" in page
 
 
+def test_report__says_what_protects_the_feature(audited: Path, tmp_path: Path) -> None:
+    page = write_report([audited], tmp_path / "page.html").read_text()
+    assert "z of shape 4×2×2 with this protection on the way: gaussian_noise (sigma 0.05)." in page
+    assert "trained with the surrogate slot_mixture (λ 0.5)" in page
+    plain = make_run(tmp_path / "plain", surrogate="none", audited=False)
+    facts = json.loads((plain / "run.json").read_text()) | {"defences": {"defences": [], "noise_variance": 0.0}}
+    (plain / "run.json").write_text(json.dumps(facts))
+    bare = write_report([plain], tmp_path / "plain.html").read_text()
+    assert "protection on the way: none." in bare and "trained with the surrogate" not in bare
+
+
 def test_report__is_small_and_self_contained(audited: Path, tmp_path: Path) -> None:
     page = write_report([audited], tmp_path / "page.html")
     assert page.stat().st_size < 5_000_000

@@ -13,7 +13,7 @@ from attention_cem.reporting.health import Health, health_of
 from attention_cem.reporting.pictures import Card, cards_of
 from attention_cem.reporting.sources import RunView, number, objects, strings
 from attention_cem.reporting.texts import bilingual, clip, decibel, figure, label, percent, say, sentence, shape
-from attention_cem.reporting.words import ASSUMPTIONS_ZH
+from attention_cem.reporting.words import ASSUMPTIONS_ZH, WORDS
 
 _CURVES = (
     ("accuracy", "curve_accuracy"),
@@ -132,14 +132,11 @@ def _summary(run: RunView) -> list[tuple[Markup, Markup]]:
     told = []
     if facts:
         described = _defence_words(facts.get("defences"))
-        told.append(
-            (
-                say("sent"),
-                say(
-                    "sent_text", image=shape(facts.get("image_shape")), z=shape(facts.get("z_shape")), defence=described
-                ),
-            )
-        )
+        sent = say("sent_text", image=shape(facts.get("image_shape")), z=shape(facts.get("z_shape")), defence=described)
+        surrogate = clip(run.config.get("surrogate.name", "none"), 60)
+        if surrogate != "none":
+            sent += " " + say("trained_with", name=surrogate, lambd=figure(run.config.get("surrogate.lambd")))
+        told.append((say("sent"), sent))
     threat = audit.get("threat_model")
     if isinstance(threat, dict):
         told.append((say("who"), say("who_white" if threat.get("white_box") is True else "who_black")))
@@ -165,21 +162,14 @@ def _summary(run: RunView) -> list[tuple[Markup, Markup]]:
 
 
 def _defence_words(described: Any) -> tuple[str, str] | str:
-    stages = described.get("stages") if isinstance(described, dict) else described
-    if not isinstance(stages, list) or not stages:
-        return ("none", "无")
-    return clip("; ".join(_plain(stage) for stage in stages), 300)
+    stages = objects(described.get("defences")) if isinstance(described, dict) else []
+    return clip("; ".join(_plain(stage) for stage in stages), 300) if stages else WORDS["no_defence"]
 
 
-def _plain(stage: Any) -> str:
-    if not isinstance(stage, dict):
-        return clip(stage, 80)
+def _plain(stage: dict[str, Any]) -> str:
+    figures = {key: value for key, value in stage.items() if number(value) is not None}
+    inside = ", ".join(f"{clip(key, 30)} {figure(value)}" for key, value in figures.items())
     name = clip(stage.get("name", "?"), 60)
-    rest = {key: value for key, value in stage.items() if key != "name" and number(value) is not None}
-    parameters = stage.get("parameters")
-    if isinstance(parameters, dict):
-        rest |= {key: value for key, value in parameters.items() if number(value) is not None}
-    inside = ", ".join(f"{clip(key, 30)} {figure(value)}" for key, value in rest.items())
     return f"{name} ({inside})" if inside else name
 
 
@@ -291,6 +281,9 @@ def _facts(run: RunView) -> list[tuple[str, str]]:
         (f"audit.{clip(key, 40)}", clip(value, 120))
         for key, value in (about.items() if isinstance(about, dict) else ())
     ]
+    stages = facts.get("defences")
+    for stage in objects(stages.get("defences")) if isinstance(stages, dict) else ():
+        rows.append((clip(stage.get("name"), 40), clip(stage.get("guarantee"), 400)))
     for source in ("versions", "hardware"):
         inner = facts.get(source)
         rows += [(clip(key, 40), clip(value, 80)) for key, value in (inner.items() if isinstance(inner, dict) else ())]

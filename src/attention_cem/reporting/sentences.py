@@ -63,7 +63,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     # studies
     (rf"not comparable at {_NUMBER} % accuracy: the curves do not both reach it",
      "在准确率 {0} % 处不可比较：两条曲线并未都达到该处"),
-    (rf"undecided at {_NUMBER} % accuracy: {_NUMBER} % MSE, but ([\d and]+) seeds? give no interval",
+    (rf"undecided at {_NUMBER} % accuracy: {_NUMBER} % MSE, but ([\d and]+) seeds? gives? no interval",
      "在准确率 {0} % 处未定：MSE {1} %，但 {2} 个种子给不出区间"),
     *((rf"{outcome} at {_NUMBER} % accuracy: {_NUMBER} % MSE, 95 % CI {_NUMBER} % to {_NUMBER} % \(([\d and]+) seeds\)",
        f"在准确率 {{0}} % 处{chinese}：MSE {{1}} %，95 % 区间 {{2}} % 至 {{3}} %（{{4}} 个种子）")

@@ -18,8 +18,12 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "sent": ("What is sent", "发送了什么"),
     "sent_text": (
-        "Instead of the image ({image} values), z of shape {z} with this protection: {defence}.",
-        "不发送图像（{image} 个数值），而是发送形状为 {z} 的 z，所用保护：{defence}。",
+        "Instead of the image ({image} values), z of shape {z} with this protection on the way: {defence}.",
+        "不发送图像（{image} 个数值），而是发送形状为 {z} 的 z，途中的保护：{defence}。",
+    ),
+    "trained_with": (
+        "The client was trained with the surrogate {name} (λ {lambd}), which teaches z to say little beyond the class.",
+        "客户端训练时使用了替代损失 {name}（λ {lambd}），它使 z 除类别外尽量少透露信息。",
     ),
     "no_defence": ("none", "无"),
     "who": ("Who could see it", "谁可能看到"),
