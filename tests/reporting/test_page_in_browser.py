@@ -85,7 +85,7 @@ def test_language__switch_leaves_no_english_behind(opened: Any) -> None:
 def test_hover__shows_the_figures_of_a_run(opened: Any) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
 
-    mark = opened.find_element("css selector", "#trade-off ~ figure .mark")
+    mark = opened.find_element("css selector", "#trade-off ~ figure .mark[data-tip^='kmeans']")
     tip = opened.find_element("id", "tip")
     assert not tip.is_displayed()
     opened.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", mark)

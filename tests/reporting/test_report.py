@@ -104,6 +104,13 @@ def test_report__study_shows_verdicts_failures_and_runs(tmp_path: Path) -> None:
     assert 'id="run-1"' in page
 
 
+def test_report__run_beside_a_study_is_in_the_plot(audited: Path, tmp_path: Path) -> None:
+    page = write_report([audited, make_study(tmp_path / "study")], tmp_path / "page.html").read_text()
+    plot = page[page.index('id="trade-off"') : page.index('id="studies"')]
+    assert plot.count('class="mark"') == 3
+    assert all(f'data-tip="{name}' in plot for name in ("defended ·", "kmeans λ", "slot_mixture λ"))
+
+
 def test_sources__study_cannot_point_outside_itself(tmp_path: Path) -> None:
     study = make_study(tmp_path / "study")
     make_run(tmp_path / "secret", audited=False)

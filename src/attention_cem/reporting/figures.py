@@ -31,7 +31,8 @@ def write_figures(runs: Sequence[RunView], studies: Sequence[StudyView], folder:
         raise ReportError("figures need matplotlib: pip install 'attention-cem[report]'") from None
     folder.mkdir(parents=True, exist_ok=True)
     drawn: list[tuple[str, Figure]] = []
-    trade_off = _trade_off(runs, studies)
+    of_studies = [run for study in studies for run in study.runs]
+    trade_off = _trade_off([run for run in runs if run not in of_studies], studies)
     if trade_off is not None:
         drawn.append(("trade-off", trade_off))
     for index, run in enumerate(runs):
@@ -62,11 +63,10 @@ def _new(width: float, height: float) -> Figure:
 
 def _trade_off(runs: Sequence[RunView], studies: Sequence[StudyView]) -> Figure | None:
     groups: list[tuple[str, list[tuple[float, float]], str]] = []
-    if not studies:
-        for run in runs:
-            worst = (run.audit or {}).get("headline")
-            point = _point(accuracy_of(run), worst.get("mse") if isinstance(worst, dict) else None)
-            groups.append((run.name, [point] if point else [], "o"))
+    for run in runs:
+        worst = (run.audit or {}).get("headline")
+        point = _point(accuracy_of(run), worst.get("mse") if isinstance(worst, dict) else None)
+        groups.append((run.name, [point] if point else [], "o"))
     for study in studies:
         for name, method in study.comparison["methods"].items():
             found = objects(method.get("curve")) if isinstance(method, dict) else []

@@ -50,7 +50,7 @@ def write_report(folders: Sequence[Path], out: Path, *, figures: Path | None = N
         alarms=[(section.name, text) for section in sections for text in section.health.bad],
         studies=[study_section(study) for study in studies],
         strip=comparison_strip(shown) if shown else None,
-        plot=trade_off(shown, studies),
+        plot=trade_off(runs, studies),
         definitions=definitions_of(shown, studies),
     )
     content = page.encode("utf-8", errors="replace")

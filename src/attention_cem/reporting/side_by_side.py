@@ -39,18 +39,18 @@ def _same_images(a: Evidence, b: Evidence) -> bool:
 
 
 def trade_off(runs: Sequence[RunView], studies: Sequence[StudyView]) -> tuple[Markup, Markup] | None:
-    """Accuracy against the worst-case MSE of all runs and studies, with its legend."""
+    """Accuracy against the worst-case MSE of single runs and whole studies, with its legend."""
     marks: list[Mark] = []
     lines: list[Line] = []
     names: list[tuple[str, str]] = []
-    floors = {number((run.audit or {}).get("floor_mse")) for run in runs} - {None}
-    if not studies:
-        for index, run in enumerate(runs):
-            worst, accuracy = (run.audit or {}).get("headline"), accuracy_of(run)
-            if isinstance(worst, dict) and accuracy is not None and number(worst.get("mse")) is not None:
-                colour = COLOURS[index % len(COLOURS)]
-                marks.append(point_mark({**worst, "accuracy": accuracy}, run.name, colour))
-                names.append((clip(run.name, 60), colour))
+    shown = [*runs, *(run for study in studies for run in study.runs)]
+    floors = {number((run.audit or {}).get("floor_mse")) for run in shown} - {None}
+    for index, run in enumerate(runs):
+        worst, accuracy = (run.audit or {}).get("headline"), accuracy_of(run)
+        if isinstance(worst, dict) and accuracy is not None and number(worst.get("mse")) is not None:
+            colour = COLOURS[index % len(COLOURS)]
+            marks.append(point_mark({**worst, "accuracy": accuracy}, run.name, colour))
+            names.append((clip(run.name, 60), colour))
     for study in studies:
         for name, method in study.comparison["methods"].items():
             if not isinstance(method, dict):
