@@ -48,9 +48,7 @@ def test_image_folder__classes_with_a_random_split(faces):
     assert detect_layout(faces) == "classes"
     assert data.class_names == ("Ann", "Bob", "Cid")
     assert data.test.labels.bincount().tolist() == [2, 2, 2]
-    assert sorted(reds(data.train.images) + reds(data.test.images)) == [
-        p * 50 + i for p in range(3) for i in range(10)
-    ]
+    assert sorted(reds(data.train.images) + reds(data.test.images)) == [p * 50 + i for p in range(3) for i in range(10)]
     for part in (data.train, data.test):
         assert part.labels.tolist() == [red // 50 for red in reds(part.images)]
     other = image_folder(faces, size=16, split_seed=1)

@@ -54,9 +54,7 @@ def list_files(folder: Path, layout: str) -> LabelledFiles:
         test_names, test = _list_classes([test_folder])
         strangers = sorted(set(test_names) - set(names))
         if strangers:
-            raise ValueError(
-                f"{test_folder} has classes that {folder / 'train'} has not: {', '.join(strangers[:10])}"
-            )
+            raise ValueError(f"{test_folder} has classes that {folder / 'train'} has not: {', '.join(strangers[:10])}")
         return LabelledFiles(names, train, [(path, names.index(test_names[c])) for path, c in test])
     if layout == "facescrub":
         return LabelledFiles(*_list_classes(_facescrub_people(folder)), test=None)
@@ -80,9 +78,7 @@ def _list_classes(parents: Iterable[Path]) -> tuple[tuple[str, ...], list[tuple[
 def _list_tinyimagenet(folder: Path) -> LabelledFiles:
     wnids = tuple(sub.name for sub in _subfolders(folder / "train"))
     number = {wnid: label for label, wnid in enumerate(wnids)}
-    train = [
-        (path, label) for wnid, label in number.items() for path in _images_in(folder / "train" / wnid / "images")
-    ]
+    train = [(path, label) for wnid, label in number.items() for path in _images_in(folder / "train" / wnid / "images")]
     test = []
     annotations = folder / "val" / "val_annotations.txt"
     for line_number, line in enumerate(_read_text(annotations).splitlines(), 1):

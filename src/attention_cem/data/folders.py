@@ -155,9 +155,7 @@ _HOW_TO_GET_FACESCRUB = (
     "ask its authors (Ng and Winkler, A data-driven approach to cleaning large face datasets, ICIP 2014) and put the "
     "face images into facescrub/<person>/ or facescrub/actors/faces/<person>/ in the data folder"
 )
-_HOW_TO_GET_TINYIMAGENET = (
-    "download http://cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it in the data folder"
-)
+_HOW_TO_GET_TINYIMAGENET = "download http://cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it in the data folder"
 
 
 def _register_folder(

@@ -110,9 +110,7 @@ def _as_comparable(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
             f"expected two image batches of one shape (N, C, H, W), got {tuple(a.shape)} and {tuple(b.shape)}"
         )
     if not (a.is_floating_point() and b.is_floating_point()):
-        raise ValueError(
-            f"expected float images, got {a.dtype} and {b.dtype}; to_float turns uint8 into [0, 1] floats"
-        )
+        raise ValueError(f"expected float images, got {a.dtype} and {b.dtype}; to_float turns uint8 into [0, 1] floats")
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
     return a.to(dtype), b.to(dtype)
 

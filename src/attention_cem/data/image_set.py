@@ -144,6 +144,5 @@ def _check_image_set(images: Tensor, labels: Tensor, class_names: tuple[str, ...
         raise ValueError(f"images are on {images.device} but labels on {labels.device}; move both with .to(device)")
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(class_names):
         raise ValueError(
-            f"labels run from {int(labels.min())} to {int(labels.max())}, "
-            f"but there are {len(class_names)} class names"
+            f"labels run from {int(labels.min())} to {int(labels.max())}, but there are {len(class_names)} class names"
         )

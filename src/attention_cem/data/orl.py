@@ -60,9 +60,7 @@ def load_orl_folder(folder: Path) -> ImageData:
 
     def image_set(numbers: range) -> ImageSet:
         faces = [
-            _face(folder / f"s{person}" / f"{number}.pgm")
-            for person in range(1, NUM_PEOPLE + 1)
-            for number in numbers
+            _face(folder / f"s{person}" / f"{number}.pgm") for person in range(1, NUM_PEOPLE + 1) for number in numbers
         ]
         labels = torch.arange(NUM_PEOPLE).repeat_interleave(len(numbers))
         return ImageSet(torch.from_numpy(np.stack(faces)[:, None]), labels, _CLASS_NAMES)
