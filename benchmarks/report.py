@@ -115,8 +115,28 @@ The plain inverter's time is extrapolated from {found["inverter_plain_measured_e
 Calibration: an identity-like client is rebuilt at {found["identity_psnr"]:.1f} dB."""
 
 
+def serving_section() -> str:
+    figures = read("serving")
+    setting, steady, killed = figures["setting"], figures["load"], figures["load_with_kill"]
+    lines = ["| run | images/s | p50 | p99 | errors | wrong answers | retries |", "| --- " * 7 + "|"]
+    for name, run in (("steady", steady), ("server killed and restarted", killed)):
+        lines.append(
+            f"| {name} | {run['images_per_s']:.0f} | {run['p50_ms']:.0f} ms | {run['p99_ms']:.0f} ms | "
+            f"{run['errors']} | {run['wrong']} | {run['retries']} |"
+        )
+    return f"""## Serving
+
+`python -m benchmarks.serving --kill`: {setting["clients"]} clients, {setting["seconds"]:.0f} s, {setting["backbone"]},
+{setting["batch"]} images a request, clients and server on the same {figures["machine"]["cores"]} cores.
+
+{chr(10).join(lines)}
+
+Steady throughput is {figures["ratio_to_direct"]["full_batch"]:.2f} of calling ONNX Runtime directly with full batches in the
+same run (goal 0.5); the server used {steady["server_cpu_s"]:.0f} CPU seconds, the clients {steady["client_cpu_s"]:.1f}."""
+
+
 def main() -> None:
-    sections = [cpu_section(), gpu_section(), step_section(), throughput_section(), attack_section()]
+    sections = [cpu_section(), gpu_section(), step_section(), throughput_section(), attack_section(), serving_section()]
     head = "# Benchmarks\n\nGenerated from `results/benchmarks/*.json` by `python -m benchmarks.report`.\n"
     PAGE.write_text("\n\n".join([head.rstrip(), *sections]) + "\n")
     print(f"wrote {PAGE}")

@@ -104,9 +104,9 @@ def test_train__ctrl_c_leaves_a_run_that_resumes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_train__the_cifar10_preset_on_a_small_part_of_the_data(tmp_path: Path) -> None:
-    data = os.environ.get("ATTENTION_CEM_DATA")
-    if data is None:
-        pytest.skip("set ATTENTION_CEM_DATA to the folder with CIFAR-10")
+    data = os.environ.get("ATTENTION_CEM_DATA", str(ROOT.parent / "shared" / "data"))
+    if not (Path(data) / "cifar10_test.npz").exists():
+        pytest.skip(f"no CIFAR-10 in {data}; set ATTENTION_CEM_DATA to the folder that has it")
     config = str(ROOT / "configs" / "cifar10-sound.toml")
     limits = ["--data.root", data, "--data.limit", "400", "--train.epochs", "2", "--run.folder", str(tmp_path / "run")]
     assert main(["train", "--config", config, *limits]) == 0

@@ -18,8 +18,8 @@ ASSUMPTIONS = {
     "Gaussian; moments taken on held-out images",
     "information_upper_bound": "nats; I(z; ẑ) ≤ −E[log q(ẑ)] − h(ẑ|z) for any density q, here a mixture fitted to "
     "other images; the expectation is a mean over held-out images, its 95 % upper end is given as well",
-    "relative_mse_floor": "exp(−2·I/d), d pixels: the least error, relative to that of one who sees no release "
-    "(Theorem 1); any attacker; uses the information upper bound",
+    "relative_mse_floor": "exp(−2·I/d), d pixels: least error of any attacker as a share of the images' entropy power "
+    "(Theorem 1), which is itself at most the error of one who sees no release; uses the information upper bound",
     "dfil": "trace of the Fisher information of the release about the pixels, per pixel; Gaussian noise; "
     "Hutchinson's estimate; mean over held-out images",
     "dfil_mse_floor": "mean of 1/dFIL: least MSE of any unbiased attacker (Cramér–Rao); attackers that use a prior, "

@@ -269,8 +269,8 @@ ASSUMPTIONS_ZH: dict[str, str] = {
     "information_upper_bound": "单位 nat；对任意密度 q 有 I(z; ẑ) ≤ −E[log q(ẑ)] − h(ẑ|z)，"
     "此处 q 为拟合于其他图像的混合；"
     "期望为留出图像上的平均，并给出其 95 % 上端",
-    "relative_mse_floor": "exp(−2·I/d)，d 为像素数：相对于看不到发布内容者的最小误差（定理 1）；"
-    "适用于任何攻击者；使用信息上界",
+    "relative_mse_floor": "exp(−2·I/d)，d 为像素数：任何攻击者的最小误差占图像熵功率的比例（定理 1）；"
+    "熵功率本身不超过看不到发布内容者的误差；使用信息上界",
     "dfil": "发布内容关于像素的 Fisher 信息矩阵的迹，按像素平均；高斯噪声；Hutchinson 估计；留出图像上的平均",
     "dfil_mse_floor": "1/dFIL 的平均：任何无偏攻击者的最小 MSE（Cramér–Rao）；"
     "利用先验的攻击者（如训练出的反演网络）可以做得更好",
