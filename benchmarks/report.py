@@ -118,6 +118,7 @@ Calibration: an identity-like client is rebuilt at {found["identity_psnr"]:.1f} 
 def serving_section() -> str:
     figures = read("serving")
     setting, steady, killed = figures["setting"], figures["load"], figures["load_with_kill"]
+    ratio = figures["ratio_to_direct"]["full_batch"]
     lines = ["| run | images/s | p50 | p99 | errors | wrong answers | retries |", "| --- " * 7 + "|"]
     for name, run in (("steady", steady), ("server killed and restarted", killed)):
         lines.append(
@@ -131,8 +132,8 @@ def serving_section() -> str:
 
 {chr(10).join(lines)}
 
-Steady throughput is {figures["ratio_to_direct"]["full_batch"]:.2f} of calling ONNX Runtime directly with full batches in the
-same run (goal 0.5); the server used {steady["server_cpu_s"]:.0f} CPU seconds, the clients {steady["client_cpu_s"]:.1f}."""
+Steady throughput is {ratio:.2f} of calling ONNX Runtime directly with full batches in the same run (goal 0.5);
+the server used {steady["server_cpu_s"]:.0f} CPU seconds, the clients {steady["client_cpu_s"]:.1f}."""
 
 
 def main() -> None:
