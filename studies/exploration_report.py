@@ -66,6 +66,11 @@ Higher MSE is more private. Measured on {first["device"]}, torch {first["torch"]
 differences below about half a point of accuracy or .001 MSE mean nothing here, and designs with an adversarial
 inverter may only hide from a short attack.
 
+Not in the table: noise alone (σ .025, .1, .2, .3) and k-means with constant λ 5 were run in the same way, but their
+result files were not kept, so there is no baseline here yet. Test figures were seen when these cells and the preset's
+λ were chosen: nothing here is a held-out comparison. The k-means rows without the adversarial inverter come from a
+slightly earlier version of the program than the others.
+
 {chr(10).join(lines)}
 """)
     print(f"wrote {PAGE} from {len(found)} runs")
