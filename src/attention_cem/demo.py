@@ -25,6 +25,8 @@ A face is encoded on the device (the client); only the code z leaves it; a serve
 An attacker who sees z, knows the model and owns 8 other photos of every person tries to rebuild the photo.
 """
 _REMAINS = """\
+This is a demonstration, not evidence: one seed, and its noise and λ were chosen while looking at these test photos.
+
 What remains with the defence: the server still has to know who it is, so an attacker who already owns photos of that
 person can answer with their average face. Pose, expression and detail of the photo that was sent are what is hidden.
 """
