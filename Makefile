@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-EXTRAS := dev,cli,report,export,serve,sweep,faces
+SPHINX = $(BIN)/python -m sphinx -b html -c docs -n -W --keep-going -q
+EXTRAS := dev,cli,report,export,serve,sweep,faces,docs
 
-.PHONY: help install test quick check format bench demo clean
+.PHONY: help install test quick check format bench demo docs slides clean
 
 help:            ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -38,5 +39,14 @@ bench: $(INSTALLED)      ## Speed against the plain per-class loop, as ratios in
 demo: $(INSTALLED)       ## Train a small split model with and without a surrogate and print what changed
 	$(BIN)/python -m attention_cem.demo
 
+docs: $(INSTALLED)       ## The handbook in both languages, offline, into docs/_build/html
+	$(SPHINX) -d docs/_build/doctrees/en docs/en docs/_build/html/en
+	$(SPHINX) -t zh -d docs/_build/doctrees/zh docs/zh docs/_build/html/zh
+	cp docs/index.html docs/_build/html/index.html
+	@echo "Now open docs/_build/html/index.html in a browser."
+
+slides: $(INSTALLED)     ## The deck for a group meeting
+	$(BIN)/python slides/build.py
+
 clean:           ## Remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist docs/_build
