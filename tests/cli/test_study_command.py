@@ -8,6 +8,8 @@ from attention_cem.studies.plan import load_study
 from attention_cem.studies.results import write_result
 from tests.studies import stub
 
+_METHODS = (("one, weak", 0.1), ("two", 0.2), ("three", 0.3))
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
@@ -62,6 +64,30 @@ def test_study_report_data__works_from_result_files_alone(
     assert not (study.out / "journal.log").exists()
 
 
+def test_study_run__after_the_time_given_says_what_is_left_and_how_to_go_on(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.slow))
+    typed = ["study", "run", file, "--out", str(tmp_path / "out"), "--seconds", "0.5"]
+    assert main(typed) == 1
+    assert f"5 cells have no result yet; go on with: attention-cem {' '.join(typed)}" in capsys.readouterr().err
+    assert len(list((tmp_path / "out" / "results").iterdir())) == 1
+
+
+def test_study_run__only_the_methods_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = "".join(f'[[method]]\nname = "{name}"\nmatrix = {{ lambda = [{value}] }}\n' for name, value in _METHODS)
+    file = str(stub.write_study(tmp_path, f'[settings]\n"surrogate.name" = "kmeans"\n{methods}'))
+    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.quick))
+    start = ["study", "run", file, "--out", str(tmp_path / "out")]
+    assert main([*start, "--only", "one, weak", "--only", "two"]) == 1
+    assert "1 cells have no result yet" in capsys.readouterr().err
+    assert len(list((tmp_path / "out" / "results").iterdir())) == 2
+    assert main([*start, "--only", "four"]) == 2
+    assert "has no method 'four'; there are: one, weak; three; two" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -69,6 +95,7 @@ def test_study_report_data__works_from_result_files_alone(
         (["rnu", "x.toml"], "invalid choice: 'rnu'"),
         (["run", "absent.toml"], "cannot read the study absent.toml"),
         (["run", "FILE", "--workers", "0"], "at least 1 worker"),
+        (["run", "FILE", "--seconds", "0"], "seconds must be above 0"),
         (["sweep", "FILE"], "has no [sweep] table"),
         (["run", "FILE", "--wokers", "2"], "--wokers"),
     ],

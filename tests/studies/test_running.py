@@ -1,5 +1,7 @@
 import importlib.util
+import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -10,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from attention_cem.studies import running
-from attention_cem.studies.plan import load_study
+from attention_cem.studies.cell_run import CellPlace
+from attention_cem.studies.plan import Cell, load_study
 from attention_cem.studies.results import read_result
 from attention_cem.studies.running import run_study
 from tests.studies import stub
@@ -18,12 +21,41 @@ from tests.studies import stub
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import sys
+sys.modules["optuna"] = None  # as on a machine without it, here and in the workers, which import this file too
 from attention_cem.studies.plan import load_study
 from attention_cem.studies.running import run_study
 from tests.studies import stub
 if __name__ == "__main__":
     study = load_study(sys.argv[1], sys.argv[2])
     run_study(study, workers=int(sys.argv[3]), runner=stub.slow, grace_seconds=4.0, poll_seconds=0.1)
+"""
+
+
+MANY = stub.STUDY.replace("[0, 1, 2, 3, 4, 5]", str(list(range(80))))
+HASTY = """
+import os, sys, time
+from pathlib import Path
+from attention_cem.studies.folder_store import FolderStore
+from attention_cem.studies.plan import load_study
+from tests.studies import stub
+study = load_study(sys.argv[1], sys.argv[2])
+store = FolderStore(study.out, grace_seconds=2.0)
+store.prepare([cell.id for cell in study.cells])
+
+def log(event, cell):
+    with (study.out / "events.txt").open("a") as file:
+        file.write(f"{event} {cell} {os.getpid()}\\n")
+
+while any(state.status != "done" for state in store.states().values()):
+    claim = store.claim()
+    if claim is None:
+        time.sleep(0.01)
+        continue
+    log("begin", claim.cell)
+    time.sleep(0.02)
+    store.beat(claim)
+    store.finish(claim, stub.result(study.cell(claim.cell)))
+    log("finished", claim.cell)
 """
 
 
@@ -115,15 +147,98 @@ def test_study__results_reach_a_machine_with_another_folder_through_the_store(tm
         assert read_result(there.result_file(cell.id)) == read_result(here.result_file(cell.id))
 
 
-def test_study__one_worker_without_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_study__a_store_that_needs_optuna_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(running, "find_spec", lambda name: None if name == "optuna" else found(name))
     study = load_study(stub.write_study(tmp_path), tmp_path / "out")
-    states = run_study(study, runner=stub.seed_three_fails, poll_seconds=0.01)
-    assert [state.status for state in states.values()].count("done") == 5
-    assert not (study.out / "journal.log").exists()
-    with pytest.raises(ValueError, match="several workers need Optuna"):
-        run_study(study, runner=stub.quick, workers=2)
+    with pytest.raises(ValueError, match="the store mysql://host/cem needs Optuna"):
+        run_study(study, runner=stub.quick, store="mysql://host/cem")
+
+
+@pytest.mark.slow
+def test_study__eight_workers_of_which_five_are_killed_finish_without_optuna(tmp_path: Path) -> None:
+    text = stub.STUDY.replace("[0, 1, 2, 3, 4, 5]", str(list(range(16))))
+    file, out = stub.write_study(tmp_path, text), tmp_path / "out"
+    command, killed, seen = start(file, out, 8), set[int](), dict[str, float]()
+
+    def kill_a_holder() -> bool:
+        for claim in (out / "claims").glob("*.running"):
+            # Midway through a cell of one second: one killed after its work would do the work again.
+            midway = time.monotonic() - seen.setdefault(claim.name, time.monotonic()) < 0.5
+            try:
+                pid = json.loads(claim.read_text()).get("pid")
+            except (FileNotFoundError, ValueError):
+                continue
+            if midway and pid is not None and pid not in killed:
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+                return True
+        return False
+
+    for _ in range(5):
+        wait_until(kill_a_holder)
+        time.sleep(0.3)
+    assert command.wait(timeout=50) == 0
+    cells = sorted(cell.id for cell in load_study(file).cells)
+    assert sorted(path.stem for path in (out / "results").glob("*.json")) == cells
+    assert sorted(stub.events(out, "end")) == cells
+    assert len(stub.events(out, "begin")) <= 16 + 5
+    assert len(list((out / "claims").glob("*.died"))) == 5 and not list((out / "claims").glob("*.running"))
+    print(f"16 cells, 8 workers, 5 killed: {len(stub.events(out, 'begin'))} begun, each finished once")
+
+
+@pytest.mark.slow
+def test_study__workers_killed_at_any_instant_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
+    file, out = stub.write_study(tmp_path, MANY), tmp_path / "out"
+    out.mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+
+    def begin() -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", HASTY, str(file), str(out)], env=environment)
+
+    workers, kills, chance = [begin() for _ in range(4)], 0, random.Random(0)
+    log = out / "events.txt"
+    while any(worker.poll() is None for worker in workers) and kills < 12:
+        at_work = [w for w in workers if w.poll() is None and log.exists() and f" {w.pid}\n" in log.read_text()]
+        time.sleep(chance.uniform(0.0, 0.03))
+        if at_work:
+            victim = chance.choice(at_work)
+            victim.kill()
+            victim.wait()
+            kills += 1
+            workers[workers.index(victim)] = begin()
+    assert [worker.wait(timeout=50) for worker in workers] == [0, 0, 0, 0]
+    cells = sorted(cell.id for cell in load_study(file).cells)
+    assert sorted(path.stem for path in (out / "results").glob("*.json")) == cells
+    begun, finished = stub.events(out, "begin"), stub.events(out, "finished")
+    print(f"80 cells, {kills} kills: {len(begun)} begun, {len(finished)} told as finished, all with a result")
+    assert kills >= 5 and len(set(finished)) == len(finished)
+    # A worker holds one cell at a time, so that every kill costs one try at most.
+    assert sorted(set(begun)) == cells and len(begun) <= 80 + kills
+
+
+def test_study__no_cell_is_begun_after_the_time_given(tmp_path: Path) -> None:
+    study = load_study(stub.write_study(tmp_path), tmp_path / "out")
+
+    def half_a_second(cell: Cell, place: CellPlace) -> dict[str, object]:
+        time.sleep(0.5)
+        return stub.quick(cell, place)
+
+    states = run_study(study, runner=half_a_second, seconds=0.7, poll_seconds=0.01)
+    assert [state.status for state in states.values()] == ["done", "done", *["waiting"] * 4]
+    states = run_study(study, runner=stub.quick, seconds=100.0, poll_seconds=0.01)
+    assert {state.status for state in states.values()} == {"done"} and len(stub.events(study.out, "begin")) == 6
+    with pytest.raises(ValueError, match="seconds must be above 0, or None for no limit, got 0"):
+        run_study(study, seconds=0)
+
+
+@pytest.mark.slow
+def test_study__workers_stop_at_the_time_given_and_finish_what_they_have(tmp_path: Path) -> None:
+    study = load_study(stub.write_study(tmp_path, MANY), tmp_path / "out")
+    states = run_study(study, workers=2, runner=stub.slow, seconds=5.0, poll_seconds=0.1)
+    statuses = [state.status for state in states.values()]
+    assert set(statuses) == {"done", "waiting"}
+    assert statuses.count("done") == len(stub.events(study.out, "begin")) == len(stub.events(study.out, "end"))
 
 
 def test_study__no_worker_is_refused(tmp_path: Path) -> None:

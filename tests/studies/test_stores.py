@@ -1,53 +1,74 @@
-"""What makes a claim exclusive, on a journal file and on a database."""
+"""What makes a claim exclusive: in the study's folder, on an Optuna journal file and on a database."""
 
 import os
 import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from attention_cem.studies.folder_store import FolderStore
 from attention_cem.studies.optuna_store import OptunaStore
 from attention_cem.studies.plan import load_study
 from attention_cem.studies.processes import this_process
-from attention_cem.studies.serial_store import SerialStore
-from attention_cem.studies.store import ClaimLostError
+from attention_cem.studies.results import RESULT_FORMAT, RESULT_VERSION
+from attention_cem.studies.store import ClaimLostError, ClaimStore
 from attention_cem.studies.worker import Heart, StudyInterrupted, work
 from tests.studies import stub
 
+ROOT = Path(__file__).parents[2]
 CELLS = [f"cell-{number}" for number in range(8)]
-RESULT = {"accuracy": 0.9, "mse": 0.02}
+RESULT = {
+    "format": RESULT_FORMAT,
+    "version": RESULT_VERSION,
+    "cell": "c",
+    "method": "m",
+    "data": "d",
+    "seed": 0,
+    "accuracy": 0.9,
+    "mse": 0.02,
+}
 CLAIMER = """
 import sys
-from attention_cem.studies.optuna_store import OptunaStore
-store = OptunaStore("s", sys.argv[1])
-store.prepare(sys.argv[2].split(","))
+from tests.studies.test_stores import CELLS, RESULT, opened
+store = opened(sys.argv[1])
 while (claim := store.claim()) is not None:
     print(claim.cell, flush=True)
-    store.finish(claim, {"accuracy": 0.9, "mse": 0.02})
+    store.finish(claim, RESULT)
 """
 
 
-@pytest.fixture(params=["journal", "sqlite"])
+@pytest.fixture(params=["folder", "journal", "sqlite"])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "j.log") if request.param == "journal" else f"sqlite:///{tmp_path / 's.db'}"
+    places = {"journal": str(tmp_path / "j.log"), "sqlite": f"sqlite:///{tmp_path / 's.db'}"}
+    return places.get(request.param, str(tmp_path))
 
 
-def opened(where: str, grace_seconds: float = 60.0, max_failures: int = 2) -> OptunaStore:
-    store = OptunaStore("s", where, grace_seconds=grace_seconds, max_failures=max_failures)
-    store.prepare(CELLS)
+def opened(where: str, grace_seconds: float = 60.0, max_failures: int = 2, cells: Sequence[str] = CELLS) -> ClaimStore:
+    folder = Path(where)
+    store: ClaimStore = (
+        FolderStore(folder, grace_seconds=grace_seconds, max_failures=max_failures)
+        if folder.is_dir()
+        else OptunaStore("s", where, grace_seconds=grace_seconds, max_failures=max_failures)
+    )
+    store.prepare(cells)
     return store
+
+
+def pretend_to_be_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = {**this_process(), "pid": 2**22 + 1, "started": "1"}
+    for store in ("optuna_store", "folder_store"):
+        monkeypatch.setattr(f"attention_cem.studies.{store}.this_process", lambda: dead)
 
 
 @pytest.mark.slow
 def test_store__processes_that_start_together_share_the_cells_without_a_double(where: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *(path for path in sys.path if path)])}
     claimers = [
-        subprocess.Popen(
-            [sys.executable, "-c", CLAIMER, where, ",".join(CELLS)], stdout=subprocess.PIPE, text=True, env=environment
-        )
+        subprocess.Popen([sys.executable, "-c", CLAIMER, where], stdout=subprocess.PIPE, text=True, env=environment)
         for _ in range(4)
     ]
     claimed = [line for each in claimers for line in each.communicate(timeout=50)[0].split()]
@@ -55,7 +76,8 @@ def test_store__processes_that_start_together_share_the_cells_without_a_double(w
     assert Counter(claimed) == Counter(CELLS)
 
 
-def test_store__a_cell_enqueued_twice_is_run_once(where: str) -> None:
+@pytest.mark.parametrize("where", ["journal", "sqlite"], indirect=True)
+def test_optuna_store__a_cell_enqueued_twice_is_run_once(where: str) -> None:
     first, second = opened(where), OptunaStore("s", where)
     second._cells = CELLS  # what a process does that looked before the first one had enqueued anything
     for cell in CELLS:
@@ -70,8 +92,9 @@ def test_store__a_cell_enqueued_twice_is_run_once(where: str) -> None:
     assert {state.status for state in second.states().values()} == {"done"}
 
 
-def test_store__threads_of_one_process_do_not_share_a_claim(tmp_path: Path) -> None:
-    store, taken, lock = opened(str(tmp_path / "j.log")), [], threading.Lock()
+@pytest.mark.parametrize("where", ["folder", "journal"], indirect=True)
+def test_store__threads_of_one_process_do_not_share_a_claim(where: str) -> None:
+    store, taken, lock = opened(where), list[str](), threading.Lock()
 
     def take() -> None:
         while (claim := store.claim()) is not None:
@@ -117,8 +140,7 @@ def test_store__a_claim_that_beats_is_kept(where: str) -> None:
 def test_store__a_worker_of_this_machine_that_is_gone_is_noticed_at_once(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dead = {**this_process(), "pid": 2**22 + 1, "started": "1"}
-    monkeypatch.setattr("attention_cem.studies.optuna_store.this_process", lambda: dead)
+    pretend_to_be_dead(monkeypatch)
     assert opened(where).claim() is not None
     monkeypatch.undo()
     again = opened(where, grace_seconds=1e9).claim()
@@ -126,10 +148,8 @@ def test_store__a_worker_of_this_machine_that_is_gone_is_noticed_at_once(
 
 
 def test_store__a_cell_that_kills_its_workers_is_given_up(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    dead = {**this_process(), "pid": 2**22 + 1, "started": "1"}
-    monkeypatch.setattr("attention_cem.studies.optuna_store.this_process", lambda: dead)
-    store = OptunaStore("s", where)
-    store.prepare(CELLS[:1])
+    pretend_to_be_dead(monkeypatch)
+    store = opened(where, cells=CELLS[:1])
     tries = 0
     while store.claim() is not None:
         tries += 1
@@ -138,27 +158,101 @@ def test_store__a_cell_that_kills_its_workers_is_given_up(where: str, monkeypatc
     assert state.error == "the worker was not heard of any more"
 
 
-def test_serial_store__a_second_process_is_refused(tmp_path: Path) -> None:
-    store = SerialStore(tmp_path)
-    with pytest.raises(ValueError, match="another process"):
-        SerialStore(tmp_path)
-    store.close()
-    SerialStore(tmp_path).close()
-    (tmp_path / "journal.log").touch()
-    with pytest.raises(ValueError, match="shared by several workers"):
-        SerialStore(tmp_path)
+def test_store__failed_tries_are_counted_and_forgiven_on_request(where: str) -> None:
+    store = opened(where, cells=CELLS[:1])
+    for attempt in (1, 2):
+        claim = store.claim()
+        assert claim is not None and claim.attempt == attempt
+        store.fail(claim, "out of memory", counts=True)
+    state = opened(where, cells=CELLS[:1]).states()[CELLS[0]]
+    assert (state.status, state.attempts, state.error) == ("failed", 2, "out of memory")
+    assert store.claim() is None
+    store.prepare(CELLS[:1], retry_failed=True)
+    assert store.states()[CELLS[0]].status == "waiting"
+    claim = store.claim()
+    assert claim is not None and claim.attempt == 3
+    store.fail(claim, "interrupted", counts=False)
+    claim = store.claim()
+    assert claim is not None and claim.attempt == 4
+    store.finish(claim, RESULT)
+    done = opened(where, cells=CELLS[:1]).states()[CELLS[0]]
+    assert (done.status, done.attempts) == ("done", 4)
 
 
-def test_worker__stops_without_a_result_when_its_claim_is_lost(tmp_path: Path) -> None:
+def test_folder_store__a_number_that_ended_before_it_was_created_again_is_given_up(tmp_path: Path) -> None:
+    """A process looks, is stopped, and creates a try that others have claimed and ended meanwhile."""
+    store, late = opened(str(tmp_path)), FolderStore(tmp_path)
+    late.prepare(CELLS)
+    first = store.claim()
+    assert first is not None
+    assert not late._take(first.cell, 1)
+    for counts, status in ((True, "failed"), (False, "released")):
+        claim = first if counts else store.claim()
+        assert claim is not None
+        store.fail(claim, "no matter", counts=counts)
+        assert not late._take(claim.cell, 1 if counts else claim.attempt)
+        assert (tmp_path / "claims" / f"{claim.cell}.{claim.attempt}.{status}").is_file()
+    again = store.claim()
+    assert again is not None
+    store.finish(again, RESULT)
+    assert not late._take(again.cell, again.attempt)
+    assert not list((tmp_path / "claims").glob("*.running"))
+
+
+def test_folder_store__a_withdrawn_claim_of_a_killed_process_hides_nothing(tmp_path: Path) -> None:
+    store = opened(str(tmp_path), cells=CELLS[:1])
+    claim = store.claim()
+    assert claim is not None
+    store.fail(claim, "out of memory", counts=True)
+    (tmp_path / "claims" / f"{CELLS[0]}.1.running").write_text("{}")
+    assert store.states()[CELLS[0]].error == "out of memory"
+    again = store.claim()
+    assert again is not None and again.attempt == 2
+
+
+def test_folder_store__a_holder_killed_while_it_wrote_is_replaced_after_the_grace(tmp_path: Path) -> None:
+    holder = opened(str(tmp_path), grace_seconds=0.0, cells=CELLS[:1])
+    claim = holder.claim()
+    assert claim is not None
+    (tmp_path / "claims" / f"{CELLS[0]}.1.running").write_text('{"format": "attention-cem/st')
+    other = opened(str(tmp_path), grace_seconds=0.0, cells=CELLS[:1])
+    assert other.claim() is None
+    again = other.claim()
+    assert again is not None and again.attempt == 2
+    assert other.results() == {}
+
+
+def test_folder_store__foreign_names_in_the_folder_are_ignored(tmp_path: Path) -> None:
+    store = opened(str(tmp_path))
+    (tmp_path / "claims").mkdir()
+    for name in ("x", "cell-0.running", "cell-0.one.running", "cell-0.1.boiling", "cell-9.1.failed", ".nfs0001"):
+        (tmp_path / "claims" / name).touch()
+    assert {state.status for state in store.states().values()} == {"waiting"}
+    claim = store.claim()
+    assert claim is not None and (claim.cell, claim.attempt) == (CELLS[0], 1)
+
+
+def test_folder_store__looking_leaves_no_trace(tmp_path: Path) -> None:
+    store = opened(str(tmp_path))
+    assert len(store.states()) == len(CELLS) and store.results() == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["folder", "journal"], indirect=True)
+def test_worker__stops_without_a_result_when_its_claim_is_lost(where: str, tmp_path: Path) -> None:
     study = load_study(stub.write_study(tmp_path), tmp_path / "out")
     study.out.mkdir()
-    store = OptunaStore("tiny", str(tmp_path / "j.log"))
-    store.prepare([cell.id for cell in study.cells])
+    cells = [cell.id for cell in study.cells]
+    store = opened(where if where != str(tmp_path) else str(study.out), cells=cells)
     told: list[str] = []
 
     def stolen(cell: object, place: object) -> dict[str, object]:
-        trial = next(t for t in store._storage.get_all_trials(store._id) if t.state.name == "RUNNING")
-        store._end(trial._trial_id, "died", "believed dead")
+        if isinstance(store, OptunaStore):
+            trial = next(t for t in store._storage.get_all_trials(store._id) if t.state.name == "RUNNING")
+            store._end(trial._trial_id, "died", "believed dead")
+        else:
+            file = next((study.out / "claims").glob("*.running"))
+            file.rename(file.with_suffix(".died"))
         return {**RESULT, "accuracy": 0.0}
 
     def first_stolen(cell, place):  # type: ignore[no-untyped-def]
@@ -171,7 +265,7 @@ def test_worker__stops_without_a_result_when_its_claim_is_lost(tmp_path: Path) -
 
 
 def test_heart__tells_the_work_that_its_main_process_is_gone(tmp_path: Path) -> None:
-    store = opened(str(tmp_path / "j.log"))
+    store = opened(str(tmp_path))
     claim = store.claim()
     assert claim is not None
     heart = Heart(store, claim, 0.01, lambda: False)

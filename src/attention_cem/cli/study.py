@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """examples:
   attention-cem study run studies/slots-synthetic.toml --workers 2
-  attention-cem study run studies/slots-cifar10.toml --data-root DATA --store mysql://USER@HOST/cem   (on each machine)
+  attention-cem study run studies/slots-cifar10.toml --data-root DATA --workers 8 --seconds 1500
+  attention-cem study run studies/slots-cifar10.toml --data-root DATA --out SHARED/slots   (on each machine)
   attention-cem study status studies/slots-synthetic.toml
   attention-cem study report-data studies/slots-synthetic.toml
   attention-cem study sweep studies/sweep-synthetic.toml --trials 30
@@ -27,13 +30,15 @@ _EXAMPLES = """examples:
 def main(arguments: Sequence[str]) -> int:
     """Parse, run, print. Exit code 1: some cells failed or are missing; 130: stopped."""
     try:
-        given = _parser().parse_args(list(arguments))
+        given = _parser().parse_args(list(arguments), argparse.Namespace(typed=shlex.join(arguments)))
         code: int = given.do(given)
         return code
     except ValueError as error:
         return _refuse(error)
     except KeyboardInterrupt:
-        print(f"\nStopped. Continue with the same command: attention-cem study {' '.join(arguments)}", file=sys.stderr)
+        print(
+            f"\nStopped. Continue with the same command: attention-cem study {shlex.join(arguments)}", file=sys.stderr
+        )
         return 130
 
 
@@ -47,6 +52,12 @@ def _parser() -> argparse.ArgumentParser:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=SettingsParser)
     run = _action(actions, "run", _run, "run all cells that have no result yet; call it again to continue")
     run.add_argument("--workers", type=int, default=1, metavar="N", help="cells at a time on this machine [1]")
+    run.add_argument(
+        "--seconds", type=float, metavar="S", help="begin no cell after S seconds; cells in work are finished"
+    )
+    run.add_argument(
+        "--only", action="append", metavar="METHOD", help="only the cells of this method; may be given several times"
+    )
     run.add_argument("--retry-failed", action="store_true", help="try cells again that were given up")
     run.add_argument(
         "--grace-seconds", type=float, default=120.0, metavar="X", help="silence before a worker counts as dead [120]"
@@ -69,7 +80,7 @@ def _action(actions: Any, name: str, do: Any, text: str) -> argparse.ArgumentPar
     parser.set_defaults(do=do)
     parser.add_argument("file", metavar="FILE", help="study file (TOML), e.g. one of studies/")
     parser.add_argument("--out", metavar="FOLDER", help="where runs and results go; otherwise as the file says")
-    parser.add_argument("--store", metavar="URL", help="database URL or journal file shared by all machines")
+    parser.add_argument("--store", metavar="URL", help="database for machines that share no folder; needs Optuna")
     return parser
 
 
@@ -80,17 +91,23 @@ def _run(given: argparse.Namespace) -> int:
     study = load_study(given.file, given.out)
     if given.workers > 1:
         signal.signal(signal.SIGTERM, _interrupt)
+    methods = sorted({cell.method for cell in study.cells})
+    for wanted in given.only or ():
+        if wanted not in methods:
+            raise ConfigError(f"{given.file} has no method {wanted!r}; there are: {'; '.join(methods)}")
+    chosen = tuple(cell for cell in study.cells if cell.method in (given.only or methods))
     states = run_study(
-        study,
+        dataclasses.replace(study, cells=chosen),
         workers=given.workers,
         store=given.store,
         device=given.device,
         data_root=given.data_root,
         retry_failed=given.retry_failed,
+        seconds=given.seconds,
         grace_seconds=given.grace_seconds,
         tell=_tell,
     )
-    return _conclude(study, states)
+    return _conclude(study, states, f"attention-cem study {given.typed}")
 
 
 def _sweep(given: argparse.Namespace) -> int:
@@ -133,10 +150,10 @@ def _report_data(given: argparse.Namespace) -> int:
     from attention_cem.studies.running import study_states
 
     study = load_study(given.file, given.out)
-    return _conclude(study, study_states(study, given.store))
+    return _conclude(study, study_states(study, given.store), f"attention-cem study run {shlex.quote(given.file)}")
 
 
-def _conclude(study: Any, states: dict[str, CellState]) -> int:
+def _conclude(study: Any, states: dict[str, CellState], again: str) -> int:
     """Write and print the comparison; failed and missing cells are named."""
     from attention_cem.studies.gathering import write_comparison
 
@@ -157,7 +174,7 @@ def _conclude(study: Any, states: dict[str, CellState]) -> int:
         print(f"failed: {failed['cell']}: {failed['error']}", file=sys.stderr)
     left = len(content["cells"]["missing"])
     if left:
-        print(f"{left} cells have no result yet: run the study again", file=sys.stderr)
+        print(f"{left} cells have no result yet; go on with: {again}", file=sys.stderr)
     print(study.out / "comparison.json")
     return 1 if left or content["cells"]["failed"] else 0
 

@@ -27,14 +27,12 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from attention_cem.studies.processes import process_is_gone, this_process
-from attention_cem.studies.store import CellState, Claim, ClaimLostError
+from attention_cem.studies.store import MAX_DEATHS, SILENT, CellState, Claim, ClaimLostError
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from sqlalchemy import Engine
 
-_MAX_DEATHS = 5
-"""Tries that end with the worker's death, by whatever cause, before a cell is given up."""
 _OPENINGS = 4
 
 
@@ -124,7 +122,7 @@ class OptunaStore:
         """Give silent claims up, enqueue the next tries, then take the first cell that can be had."""
         for mine in self._tries().values():
             if mine and mine[-1].state == TrialState.RUNNING and self._is_silent(mine[-1]):
-                self._end(mine[-1]._trial_id, "died", "the worker was not heard of any more")
+                self._end(mine[-1]._trial_id, "died", SILENT)
         for cell, mine in self._tries().items():
             if mine and mine[-1].state == TrialState.FAIL and self._state(mine).status == "waiting":
                 self._enqueue(cell, len(mine) + 1)
@@ -194,7 +192,7 @@ class OptunaStore:
             return CellState("done", len(tries), seconds=last.duration.total_seconds() if last.duration else None)
         since = max((i for i, each in enumerate(tries) if each.user_attrs.get("fresh")), default=0)
         reasons = [each.user_attrs.get("reason", "died") for each in tries[since:]]
-        spent = reasons.count("failed") >= self._max_failures or reasons.count("died") >= _MAX_DEATHS
+        spent = reasons.count("failed") >= self._max_failures or reasons.count("died") >= MAX_DEATHS
         return CellState("failed" if spent else "waiting", len(tries), last.user_attrs.get("error"))
 
     def _enqueue(self, cell: str, attempt: int, *, fresh: bool = False) -> None:

@@ -92,7 +92,12 @@ def result_of(
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
     """Write a result file; it is there whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode())
+    write_atomically(path, result_text(result))
+
+
+def result_text(result: Mapping[str, Any]) -> bytes:
+    """The content of a result file."""
+    return (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def read_result(path: Path) -> dict[str, Any]:

@@ -14,12 +14,11 @@ from types import FrameType
 from typing import Any
 
 from attention_cem.studies.cell_run import Runner, run_cell
+from attention_cem.studies.folder_store import FolderStore
 from attention_cem.studies.plan import Study
 from attention_cem.studies.results import write_result
 from attention_cem.studies.store import CellState, ClaimStore
 from attention_cem.studies.worker import figures_line, work
-
-JOURNAL = "journal.log"
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,7 @@ def run_study(
     device: str = "auto",
     data_root: str | None = None,
     retry_failed: bool = False,
+    seconds: float | None = None,
     runner: Runner = run_cell,
     grace_seconds: float = 120.0,
     poll_seconds: float = 2.0,
@@ -75,11 +75,12 @@ def run_study(
     Args:
         study: from `load_study`.
         workers: processes on this machine; 1 works in this process.
-        store: database URL or journal file that all machines can reach; otherwise a journal in the study's folder,
-            or, with one worker and without Optuna, the result files themselves.
+        store: database URL or Optuna journal file that all machines can reach; otherwise the study's folder itself,
+            which they may share too.
         device: as in ``run.device``; several, separated by commas, are dealt out to the workers.
         data_root: as in ``data.root``.
         retry_failed: try cells again that were given up.
+        seconds: begin no cell later than this after the start; cells in work are finished. None: all cells.
         runner: what runs a cell; with several workers a function of a module.
         grace_seconds: a worker not heard of for so long is believed dead, and its cell is given to another.
         poll_seconds: between two looks at the store.
@@ -90,19 +91,27 @@ def run_study(
     """
     if workers < 1:
         raise ValueError(f"a study needs at least 1 worker, got {workers}")
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"seconds must be above 0, or None for no limit, got {seconds}")
+    # This clock is the same for all processes of a machine.
+    until = None if seconds is None else time.monotonic() + seconds
     study.out.mkdir(parents=True, exist_ok=True)
-    claims = open_store(study, store, alone=workers == 1, grace_seconds=grace_seconds)
+    claims = open_store(study, store, grace_seconds=grace_seconds)
     try:
         claims.prepare([cell.id for cell in study.cells], retry_failed=retry_failed)
         restore_results(study, claims)
         devices = device.split(",")
-        settings = {"data_root": data_root, "beat_seconds": grace_seconds / 4, "poll_seconds": poll_seconds}
+        settings: dict[str, Any] = {
+            "data_root": data_root,
+            "beat_seconds": grace_seconds / 4,
+            "poll_seconds": poll_seconds,
+            "until": until,
+        }
         told = partial(_tell_progress, study, claims, tell)
         tell(progress_of(claims.states()).line(study.name))
         if workers == 1:
-            work(study, claims, runner, device=devices[0], tell=told, **settings)  # type: ignore[arg-type]
+            work(study, claims, runner, device=devices[0], tell=told, **settings)
         else:
-            where = store or str(study.out / JOURNAL)
             orders = [
                 {
                     "device": devices[number % len(devices)],
@@ -111,38 +120,34 @@ def run_study(
                 }
                 for number in range(workers)
             ]
-            _run_workers(study, where, grace_seconds, runner, orders, claims, tell, poll_seconds)
+            _run_workers(study, store, grace_seconds, runner, orders, claims, tell, poll_seconds)
         restore_results(study, claims)
         return claims.states()
     finally:
         claims.close()
 
 
-def open_store(study: Study, store: str | None, *, alone: bool, grace_seconds: float = 120.0) -> ClaimStore:
-    """The store of a study: Optuna's, or without it, for a single worker, the result files.
+def open_store(study: Study, store: str | None = None, *, grace_seconds: float = 120.0) -> ClaimStore:
+    """The store of a study: its folder, or, where a database or journal file is named, Optuna's.
 
     Raises:
-        ValueError: several workers or a shared store are asked for, but Optuna is not installed.
+        ValueError: a database or journal file is named, but Optuna is not installed.
     """
+    if store is None:
+        return FolderStore(study.out, max_failures=study.max_failures, grace_seconds=grace_seconds)
     if find_spec("optuna") is None:
-        if not alone or store is not None:
-            raise ValueError("several workers need Optuna to share cells: pip install 'attention-cem[sweep]'")
-        from attention_cem.studies.serial_store import SerialStore
-
-        return SerialStore(study.out, max_failures=study.max_failures)
+        raise ValueError(
+            f"the store {store} needs Optuna: pip install 'attention-cem[sweep]'; without a store named, workers that "
+            "see the same folder share the study without it"
+        )
     from attention_cem.studies.optuna_store import OptunaStore
 
-    where = store or str(study.out / JOURNAL)
-    return OptunaStore(study.name, where, max_failures=study.max_failures, grace_seconds=grace_seconds)
+    return OptunaStore(study.name, store, max_failures=study.max_failures, grace_seconds=grace_seconds)
 
 
 def study_states(study: Study, store: str | None = None) -> dict[str, CellState]:
     """Where every cell stands, without running any; results that are in the store only are written as files."""
-    if store is None and not (study.out / JOURNAL).exists():
-        return {
-            cell.id: CellState("done" if study.result_file(cell.id).is_file() else "waiting") for cell in study.cells
-        }
-    claims = open_store(study, store, alone=True)
+    claims = open_store(study, store)
     try:
         claims.prepare([cell.id for cell in study.cells])
         restore_results(study, claims)
@@ -184,7 +189,7 @@ def _tell_progress(study: Study, claims: ClaimStore, tell: Callable[[str], None]
 
 def _run_workers(
     study: Study,
-    where: str,
+    store: str | None,
     grace_seconds: float,
     runner: Runner,
     orders: Sequence[dict[str, Any]],
@@ -194,7 +199,7 @@ def _run_workers(
 ) -> None:
     context = multiprocessing.get_context("spawn")
     processes = [
-        context.Process(target=_work_in_process, args=(study, where, grace_seconds, runner, order), daemon=False)
+        context.Process(target=_work_in_process, args=(study, store, grace_seconds, runner, order), daemon=False)
         for order in orders
     ]
     for process in processes:
@@ -221,17 +226,17 @@ def _run_workers(
             process.join()
 
 
-def _work_in_process(study: Study, where: str, grace_seconds: float, runner: Runner, order: dict[str, Any]) -> None:
+def _work_in_process(
+    study: Study, store: str | None, grace_seconds: float, runner: Runner, order: dict[str, Any]
+) -> None:
     """What a worker process does; it stops when the process that started it is gone."""
     # Before torch is imported: workers that each take all cores get in each other's way.
     os.environ.setdefault("OMP_NUM_THREADS", str(order.pop("threads")))
     # Ctrl-C reaches only the main process, which then asks each worker once; twice would mean "at once".
     os.setsid()
     signal.signal(signal.SIGTERM, _interrupt)
-    from attention_cem.studies.optuna_store import OptunaStore
-
     parent = multiprocessing.parent_process()
-    claims = OptunaStore(study.name, where, max_failures=study.max_failures, grace_seconds=grace_seconds)
+    claims = open_store(study, store, grace_seconds=grace_seconds)
     claims.prepare([cell.id for cell in study.cells])
     try:
         work(study, claims, runner, wanted=lambda: parent is None or parent.is_alive(), **order)

@@ -12,6 +12,11 @@ from typing import Any, Literal, Protocol
 
 Status = Literal["waiting", "running", "done", "failed"]
 
+MAX_DEATHS = 5
+"""Tries that end with the worker's death, by whatever cause, before a cell is given up."""
+SILENT = "the worker was not heard of any more"
+"""The error of such a try."""
+
 
 class ClaimLostError(RuntimeError):
     """The claim was given to another worker because this one had not been heard of; its work must not count."""

@@ -75,6 +75,7 @@ def work(
     data_root: str | None = None,
     beat_seconds: float = 30.0,
     poll_seconds: float = 5.0,
+    until: float | None = None,
     wanted: Callable[[], bool] = lambda: True,
     tell: Callable[[str], None] = lambda text: None,
 ) -> None:
@@ -91,18 +92,19 @@ def work(
         data_root: as in ``data.root``.
         beat_seconds: between two signs of life.
         poll_seconds: between two looks at the store while there is nothing to do.
+        until: `time.monotonic` after which no cell is begun.
         wanted: asked with every beat; False stops the worker.
         tell: gets one line per finished cell.
 
     Raises:
         KeyboardInterrupt: asked to stop; the cell in work was given back first.
     """
-    while True:
+    while until is None or time.monotonic() < until:
         claim = store.claim()
         if claim is None:
             if not wanted() or all(state.status in ("done", "failed") for state in store.states().values()):
                 return
-            time.sleep(poll_seconds)
+            time.sleep(poll_seconds if until is None else max(0.0, min(poll_seconds, until - time.monotonic())))
             continue
         cell = study.cell(claim.cell)
         heart = Heart(store, claim, beat_seconds, wanted)
