@@ -36,6 +36,10 @@ format: $(INSTALLED)     ## Put the code into the house format
 bench: $(INSTALLED)      ## Speed against the plain per-class loop, as ratios in one run
 	$(BIN)/python -m benchmarks.surrogates
 
+.PHONY: results
+results: $(INSTALLED)    ## Tables, plots and summary.json from the stored results of the studies
+	$(BIN)/python -m studies.publish
+
 demo: $(INSTALLED)       ## Train a small split model with and without a surrogate and print what changed
 	$(BIN)/python -m attention_cem.demo
 

@@ -1,0 +1,239 @@
+"""Every comparison that the results allow, study by study, and the one that speaks for each data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from attention_cem.studies import compare
+from attention_cem.training.config_reading import differences
+from studies.publish_matching import AtAccuracy, Match, NotComparableError, Side, match
+from studies.publish_reading import Experiment, Finished
+from studies.publish_settings import PLAIN, Settings, Stack
+
+ENVELOPE = (
+    "{name}: at each accuracy and seed the best of {methods}. The choice is made on the test figures, because the "
+    "audits score no validation images: an envelope that favours {name}"
+)
+_ENOUGH_SEEDS = 3
+_Side = tuple[str, Mapping[str, list[Finished]]]
+"""Name of a side, and its results by method."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A comparison that could not be made, and why."""
+
+    study: str
+    data: str
+    key: str
+    reason: str
+    a_exists: bool
+    b_exists: bool
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What one experiment says: records by data set and ``a_vs_b``, and what is missing."""
+
+    experiment: str
+    records: Mapping[str, Mapping[str, dict[str, Any]]]
+    missing: tuple[Missing, ...]
+
+
+def compare_experiment(experiment: Experiment, settings: Settings) -> Compared:
+    """Every comparison of the settings, on every data set and base defence the experiment has."""
+    records: dict[str, dict[str, dict[str, Any]]] = {}
+    missing: list[Missing] = []
+    for data in experiment.data_sets():
+        for sides in _pairs(experiment, settings, data):
+            (name_a, of_a), (name_b, of_b) = sides
+            key = f"{name_a}_vs_{name_b}"
+            absent = [name for name, members in sides if not members]
+            if absent:
+                reason = f"no results of {' and '.join(absent)} on {data}"
+                missing.append(Missing(experiment.name, data, key, reason, bool(of_a), bool(of_b)))
+                continue
+            try:
+                record = _record(experiment, data, sides)
+            except NotComparableError as error:
+                missing.append(Missing(experiment.name, data, key, str(error), True, True))
+                continue
+            records.setdefault(data, {})[key] = record
+    return Compared(experiment.name, records, tuple(missing))
+
+
+def headline(compared: Sequence[Compared], settings: Settings) -> dict[str, dict[str, dict[str, Any]]]:
+    """For each data set and comparison the experiment that speaks for it, in the order of preference."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for each in _preferred(compared, settings):
+        for data, records in each.records.items():
+            for key, record in records.items():
+                found.setdefault((data, key), []).append(record)
+    chosen: dict[str, dict[str, dict[str, Any]]] = {}
+    for (data, key), candidates in found.items():
+        enough = [record for record in candidates if record["seeds"] >= _ENOUGH_SEEDS]
+        chosen.setdefault(data, {})[key] = enough[0] if enough else max(candidates, key=lambda one: one["seeds"])
+    return chosen
+
+
+def missing_of(
+    compared: Sequence[Compared],
+    settings: Settings,
+    made: Mapping[str, Mapping[str, Any]],
+) -> list[dict[str, str]]:
+    """Comparisons the settings ask for that no preferred experiment gives, each with the reason."""
+    told: dict[tuple[str, str], str] = {}
+    for each in (missing for one in _preferred(compared, settings) for missing in one.missing):
+        wanted = each.data in settings.data and (each.key in _plain_keys(settings) or (each.a_exists and each.b_exists))
+        if wanted and each.key not in made.get(each.data, {}):
+            told.setdefault((each.data, each.key), f"{each.study}: {each.reason}")
+    for data in settings.data:
+        for key in _plain_keys(settings):
+            if key not in made.get(data, {}):
+                told.setdefault((data, key), "no study with results on this data has these methods")
+    return [{"comparison": f"{data}.{key}", "reason": reason} for (data, key), reason in told.items()]
+
+
+def _plain_keys(settings: Settings) -> list[str]:
+    return [f"{a}_vs_{b}" for a, b in settings.comparisons]
+
+
+def _preferred(compared: Sequence[Compared], settings: Settings) -> list[Compared]:
+    """Experiments that may speak for a data set, the first preferred first."""
+    ranked = []
+    for each in compared:
+        ranks = [rank for rank, pattern in enumerate(settings.prefer) if fnmatchcase(each.experiment, pattern)]
+        if ranks:
+            ranked.append((ranks[0], each))
+    return [each for _, each in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _pairs(experiment: Experiment, settings: Settings, data: str) -> list[tuple[_Side, _Side]]:
+    """The settings' comparisons on every base defence, then every method against the study's own baseline."""
+    methods = experiment.methods(data)
+    stacks = dict.fromkeys([PLAIN, *(settings.split_method(method)[0] for method in methods)])
+    pairs: dict[tuple[str, str], tuple[_Side, _Side]] = {}
+    for stack in stacks:
+        for names in settings.comparisons:
+            a, b = (_side(experiment, settings, data, stack, name) for name in names)
+            pairs.setdefault((a[0], b[0]), (a, b))
+    baselines = dict.fromkeys(stored.study.baseline for stored in experiment.studies)
+    for baseline in (name for name in baselines if name in methods):
+        for method in (name for name in methods if name != baseline):
+            sides = [(name, {name: experiment.of(data, name)}) for name in (method, baseline)]
+            pairs.setdefault((method, str(baseline)), (sides[0], sides[1]))
+    return list(pairs.values())
+
+
+def _side(experiment: Experiment, settings: Settings, data: str, stack: Stack, name: str) -> _Side:
+    """The side's full name and its results by method: one method, or those of an envelope."""
+    begins = settings.envelopes.get(name)
+    members: dict[str, list[Finished]] = {}
+    full = f"{stack.prefix}{name}{stack.suffix}"
+    for method in experiment.methods(data):
+        on, core = settings.split_method(method)
+        if on == stack and (core.startswith(begins) if begins is not None else core == name):
+            members[method] = experiment.of(data, method)
+            full = full if begins is not None else method
+    return full, members
+
+
+def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[str, Any]:
+    (name_a, of_a), (name_b, of_b) = sides
+    found = match(
+        _curves(of_a),
+        _curves(of_b),
+        accuracies=experiment.accuracies,
+        smallest_difference=experiment.smallest_difference,
+    )
+    used = [[each for each in _all(members) if each.seed in found.seeds] for _, members in sides]
+    nadir = [each for each in experiment.finished if each.data == data]
+    reference = experiment.reference or (
+        min(each.result["accuracy"] for each in nadir),
+        min(each.result["mse"] for each in nadir),
+    )
+    points = [each.point(name) for (name, _), group in zip(sides, used, strict=True) for each in group]
+    summary = compare(points, reference=reference)
+    volumes = [summary["methods"][name]["hypervolume"]["mean"] for name, _ in sides]
+    notes = [_envelope_note(name, members) for name, members in sides if len(members) > 1]
+    return {
+        "a": name_a,
+        "b": name_b,
+        "data": data,
+        "study": experiment.name,
+        "epochs": experiment.epochs,
+        "accuracy": found.decisive.matched.accuracy,
+        "accuracy_from": found.chosen,
+        "mse_gain": found.decisive.gain,
+        "ci95": None if found.decisive.ci95 is None else list(found.decisive.ci95),
+        "seeds": len(found.seeds),
+        "seed_list": list(found.seeds),
+        "left_out_seeds": {str(seed): reason for seed, reason in found.left_out.items()},
+        "outcome": found.decisive.matched.outcome,
+        "text": found.decisive.matched.text,
+        "mse_a": list(found.decisive.matched.mse_first),
+        "mse_b": list(found.decisive.matched.mse_second),
+        **_variants(found.decisive, of_a, of_b),
+        "overlap": list(found.overlap),
+        "across": [_short(each) for each in found.across],
+        "hypervolume": {"a": volumes[0], "b": volumes[1], "reference": list(reference)},
+        "cost_ratio": summary["pairs"][0]["cost_ratio"],
+        "budgets": sorted({str(each.result.get("budget")) for group in used for each in group}),
+        "config_hashes": {"a": _hashes(used[0]), "b": _hashes(used[1])},
+        "commits": sorted({each.commit for group in used for each in group}),
+        "notes": notes,
+        "cautions": [*summary["pairs"][0]["cautions"], *_left_out(found), *_trained_differently(of_a, of_b)],
+    }
+
+
+def _all(members: Mapping[str, list[Finished]]) -> list[Finished]:
+    return [each for group in members.values() for each in group]
+
+
+def _curves(members: Mapping[str, list[Finished]]) -> Side:
+    curves: dict[int, dict[str, list[tuple[float, float]]]] = {}
+    for each in _all(members):
+        point = (each.result["accuracy"], each.result["mse"])
+        curves.setdefault(each.seed, {}).setdefault(each.method, []).append(point)
+    return curves
+
+
+def _variants(at: AtAccuracy, of_a: Mapping[str, Any], of_b: Mapping[str, Any]) -> dict[str, Any]:
+    """Which method of an envelope was the best, by seed."""
+    both = (("best_a", at.best_a, of_a), ("best_b", at.best_b, of_b))
+    return {key: {str(seed): name for seed, name in best.items()} for key, best, members in both if len(members) > 1}
+
+
+def _short(at: AtAccuracy) -> dict[str, Any]:
+    return {
+        "accuracy": at.matched.accuracy,
+        "mse_gain": at.gain,
+        "ci95": None if at.ci95 is None else list(at.ci95),
+        "outcome": at.matched.outcome,
+    }
+
+
+def _hashes(group: Iterable[Finished]) -> list[str]:
+    return [each.config_hash[:12] for each in group]
+
+
+def _envelope_note(name: str, members: Mapping[str, Any]) -> str:
+    return ENVELOPE.format(name=name, methods=", ".join(members))
+
+
+def _left_out(found: Match) -> list[str]:
+    return [f"seed {seed} is left out: {reason}" for seed, reason in found.left_out.items()]
+
+
+def _trained_differently(of_a: Mapping[str, list[Finished]], of_b: Mapping[str, list[Finished]]) -> list[str]:
+    """Settings of data, model and training (not of defence, surrogate or seed) in which the two sides differ."""
+    told: dict[str, None] = {}
+    for one in (group[0] for group in of_a.values()):
+        for other in (group[0] for group in of_b.values()):
+            for line in differences(one.cell.config, other.cell.config):
+                if line.startswith(("train.", "data.", "model.")) and not line.startswith("train.seed:"):
+                    told[f"{one.method} and {other.method} are trained differently: {line}"] = None
+    return list(told)

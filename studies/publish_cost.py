@@ -1,0 +1,88 @@
+"""The page about what training costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from studies.publish_reading import Experiment, StoredStudy
+from studies.publish_rows import Row, rows_of
+from studies.publish_settings import WITHOUT_CEM, Settings
+from studies.publish_tables import NOTHING, number, spread, table, targets_table
+
+
+def cost_page(
+    settings: Settings,
+    experiments: Sequence[Experiment],
+    figures: Mapping[str, Any],
+    targets: Sequence[Mapping[str, Any]],
+) -> str:
+    """Cost measured alone, then the seconds every study's runs took."""
+    parts = [
+        "# Cost of training\n\n训练开销",
+        "## Alone on the machine 独占机器",
+        _alone(figures),
+        _waiting([stored for each in experiments for stored in each.studies if settings.is_cost(stored.name)]),
+        targets_table(targets) if targets else "",
+        "Steps of every surrogate, memory, 128 to 1,024 samples and 10 to 1,000 classes: "
+        "[benchmarks](../benchmarks/RESULTS.md).",
+        "## In the studies 各研究中的用时",
+        "Median seconds per epoch (steps only) and images per second, means over runs. Several runs of a study share "
+        "a machine, so these say how long the studies took, not what a method costs by itself.\n\n"
+        "研究中多个训练共用一张 GPU，用时只供参考。",
+    ]
+    tables = [_study(experiment, data) for experiment in experiments for data in experiment.data_sets()]
+    parts += tables or ["No study has results yet: [what is missing](README.md)."]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _alone(figures: Mapping[str, Any]) -> str:
+    seconds: Mapping[str, float] = figures["seconds_per_epoch"]
+    if not seconds:
+        return "Not measured yet: `python -m benchmarks.throughput`."
+    without = seconds.get("none")
+    rows = [
+        [name, f"{value:.3f}", NOTHING if not without else f"{value / without:.2f}×", str(figures["source"])]
+        for name, value in seconds.items()
+    ]
+    return table(["surrogate", "seconds per epoch", "over none", "source"], rows)
+
+
+def _waiting(studies: Sequence[StoredStudy]) -> str:
+    commands = [f"`{stored.command}`" for stored in studies if not stored.finished]
+    return f"Not run yet 尚未运行: {', '.join(commands)}." if commands else ""
+
+
+def _study(experiment: Experiment, data: str) -> str:
+    rows = rows_of(experiment, data)
+    plain = [row for row in rows if row.method == WITHOUT_CEM]
+    base = [cost.mean for row in plain if (cost := row.cost("seconds_per_epoch")) is not None]
+    mean_base = sum(base) / len(base) if base else None
+    head = ["method", "σ", "λ", "runs", "s per epoch", f"over {WITHOUT_CEM}", "images/s", "training s", "audit s"]
+    lines = [_line(row, mean_base) for row in rows]
+    caption = f"{experiment.name}, {data}, batch {_batches(rows)}, {_devices(rows)}"
+    return f"{caption}\n\n{table([*head, 'study · config · commit'], lines)}"
+
+
+def _line(row: Row, base: float | None) -> list[str]:
+    seconds = row.cost("seconds_per_epoch")
+    return [
+        row.method,
+        number(row.sigma),
+        number(row.lambd),
+        str(row.seeds),
+        spread(seconds, 2),
+        NOTHING if not base or seconds is None else f"{seconds.mean / base:.2f}×",
+        spread(row.cost("images_per_s"), 0),
+        spread(row.cost("train_seconds"), 0),
+        spread(row.cost("audit_seconds"), 0),
+        row.source,
+    ]
+
+
+def _batches(rows: Sequence[Row]) -> str:
+    return ", ".join(sorted({str(each.cell.config.train.batch_size) for row in rows for each in row.members}))
+
+
+def _devices(rows: Sequence[Row]) -> str:
+    return ", ".join(sorted({str(each.result.get("device")) for row in rows for each in row.members}))

@@ -1,0 +1,170 @@
+"""MSE at equal accuracy, seed by seed: ln MSE is interpolated over accuracy along each seed's efficient points.
+
+A side of a comparison is one method, or several of which the best counts at each accuracy (an envelope). Nothing is
+extrapolated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from attention_cem.studies import Matched, accuracy_range, compare_at, mse_at_accuracy
+from attention_cem.studies.curves import Point
+from attention_cem.studies.verdicts import LEAST_MSE
+
+Interval = tuple[float, float]
+Side = Mapping[int, Mapping[str, Sequence[Point]]]
+"""By seed, by method: the (accuracy, MSE) points."""
+FROM_STUDY, FROM_OVERLAP = "the study file", "the middle of the overlap"
+_ACROSS = 5
+
+
+class NotComparableError(ValueError):
+    """Two sides share no accuracy; the message says why."""
+
+
+@dataclass(frozen=True)
+class AtAccuracy:
+    """Both sides at one accuracy.
+
+    Args:
+        matched: figures and verdict, about the first side.
+        best_a: by seed, the method of the first side that was read.
+        best_b: the same of the second.
+    """
+
+    matched: Matched
+    best_a: Mapping[int, str]
+    best_b: Mapping[int, str]
+
+    @property
+    def gain(self) -> float:
+        """MSE of the first side over that of the second: geometric mean over seeds."""
+        return 1 + (self.matched.change or 0.0)
+
+    @property
+    def ci95(self) -> Interval | None:
+        """Its 95 % t interval; None with fewer than two seeds."""
+        return None if self.matched.ci95 is None else (1 + self.matched.ci95[0], 1 + self.matched.ci95[1])
+
+
+@dataclass(frozen=True)
+class Match:
+    """A comparison at the accuracy that counts, and across the overlap.
+
+    Args:
+        decisive: at the accuracy that counts.
+        chosen: where that accuracy comes from.
+        across: at the study's accuracies and at five across the overlap, by rising accuracy.
+        overlap: accuracies at which every seed of both sides can be read (the widest stretch).
+        seeds: that both sides have and that were used.
+        left_out: other seeds, and why.
+    """
+
+    decisive: AtAccuracy
+    chosen: str
+    across: tuple[AtAccuracy, ...]
+    overlap: Interval
+    seeds: tuple[int, ...]
+    left_out: Mapping[int, str]
+
+
+def mse_at(points: Iterable[Point], accuracy: float) -> float | None:
+    """MSE at an accuracy, ln MSE interpolated between a curve's efficient points; None outside them.
+
+    >>> round(mse_at([(0.8, 0.04), (0.9, 0.01)], 0.85), 9)  # geometric mean
+    0.02
+    >>> mse_at([(0.8, 0.04), (0.9, 0.01)], 0.95) is None
+    True
+    """
+    found = mse_at_accuracy([(at, math.log(max(mse, LEAST_MSE))) for at, mse in points], accuracy)
+    return None if found is None else math.exp(found)
+
+
+def best_at(methods: Mapping[str, Sequence[Point]], accuracy: float) -> tuple[float, str] | None:
+    """The highest MSE of several methods at an accuracy, and whose it is; None where none can be read."""
+    read = [(mse, name) for name, points in methods.items() if (mse := mse_at(points, accuracy)) is not None]
+    return max(read, default=None)
+
+
+def readable(methods: Mapping[str, Sequence[Point]]) -> list[Interval]:
+    """The accuracies at which at least one of the methods can be read, as disjoint intervals.
+
+    >>> readable({"a": [(0.7, 3.0), (0.8, 2.0)], "b": [(0.75, 3.0), (0.9, 1.0)], "c": [(0.95, 1.0)]})
+    [(0.7, 0.9), (0.95, 0.95)]
+    """
+    merged: list[Interval] = []
+    for low, high in sorted(accuracy_range(points) for points in methods.values() if points):
+        if merged and low <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+        else:
+            merged.append((low, high))
+    return merged
+
+
+def intersection(one: Iterable[Interval], other: Iterable[Interval]) -> list[Interval]:
+    """What two lists of intervals share.
+
+    >>> intersection([(0, 2), (3, 5)], [(1, 4)])
+    [(1, 2), (3, 4)]
+    """
+    others = list(other)
+    both = [(max(a[0], b[0]), min(a[1], b[1])) for a in one for b in others]
+    return [each for each in both if each[0] <= each[1]]
+
+
+def match(a: Side, b: Side, *, accuracies: Sequence[float] = (), smallest_difference: float = 0.0) -> Match:
+    """Compare two sides over the seeds they share.
+
+    The accuracy that counts is the first of ``accuracies`` that every seed of both sides covers, otherwise the middle
+    of the widest stretch they all cover.
+
+    Raises:
+        NotComparableError: no seed in common, or no accuracy.
+    """
+    shared = sorted(set(a) & set(b))
+    left_out = dict.fromkeys(sorted(set(a) ^ set(b)), "only one side has it")
+    if not shared:
+        raise NotComparableError("the two sides have no seed in common")
+    ranges = {seed: intersection(readable(a[seed]), readable(b[seed])) for seed in shared}
+    seeds = tuple(seed for seed in shared if any(low < high for low, high in ranges[seed]))
+    left_out.update({seed: "its two curves share no stretch of accuracy" for seed in shared if seed not in seeds})
+    if not seeds:
+        raise NotComparableError(f"the curves share no stretch of accuracy ({_told(a)} against {_told(b)})")
+    common = ranges[seeds[0]]
+    for seed in seeds[1:]:
+        common = intersection(common, ranges[seed])
+    if not common:
+        raise NotComparableError(f"no accuracy is covered by all of the seeds {', '.join(map(str, seeds))}")
+    low, high = max(common, key=lambda each: each[1] - each[0])
+    covered = [at for at in accuracies if any(start <= at <= end for start, end in common)]
+    middle = (low + high) / 2
+    spread = {low + (high - low) * step / (_ACROSS - 1) for step in range(1, _ACROSS - 1)} | {low, high}
+    decisive = covered[0] if covered else middle
+    return Match(
+        decisive=_at(a, b, seeds, decisive, smallest_difference),
+        chosen=FROM_STUDY if covered else FROM_OVERLAP,
+        across=tuple(_at(a, b, seeds, at, smallest_difference) for at in sorted(spread | set(covered))),
+        overlap=(low, high),
+        seeds=seeds,
+        left_out=left_out,
+    )
+
+
+def _at(a: Side, b: Side, seeds: Sequence[int], accuracy: float, smallest_difference: float) -> AtAccuracy:
+    curves: list[dict[int, list[Point]]] = []
+    best: list[dict[int, str]] = []
+    for side in (a, b):
+        read = {seed: best_at(side[seed], accuracy) for seed in seeds}
+        # One point at the accuracy itself: the verdict reads it as it is, and nothing is interpolated twice.
+        curves.append({seed: [(accuracy, found[0])] for seed, found in read.items() if found is not None})
+        best.append({seed: found[1] for seed, found in read.items() if found is not None})
+    matched = compare_at(curves[0], curves[1], accuracy, smallest_difference=smallest_difference)
+    return AtAccuracy(matched, best[0], best[1])
+
+
+def _told(side: Side) -> str:
+    reached = [each for methods in side.values() for each in readable(methods)]
+    return f"{100 * min(low for low, _ in reached):.1f}–{100 * max(high for _, high in reached):.1f} %"

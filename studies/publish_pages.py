@@ -1,0 +1,148 @@
+"""The pages of results: Markdown, English with short Chinese captions; every number comes from stored results."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attention_cem.studies import compare
+from studies.publish_comparisons import Compared
+from studies.publish_figures import figure_name
+from studies.publish_reading import Experiment, StoredStudy
+from studies.publish_rows import Row, rows_of
+from studies.publish_settings import Page, Settings
+from studies.publish_tables import attacks_table, comparisons_table, settings_table, table
+
+HOW_TO_READ = """\
+Accuracy is the share of test images classified right from released features, scored once. MSE is the audit's worst
+case: the lowest mean MSE over its attacks on test images, higher is more private; ± is the standard deviation over
+seeds. Receipts: how many of the seeds' audits stand on attacks that converged and are calibrated; where one does not,
+the true worst case may be lower. Configs are the first characters of each seed's configuration hash.
+
+准确率在测试集上评一次；MSE 取各攻击中最低者（最坏情况），越高越私密；± 为种子间标准差。"""
+HOW_MATCHED = """\
+MSE ratio at equal accuracy: within each seed ln MSE is interpolated over accuracy along the efficient points of a
+method's curve, nothing is extrapolated; geometric mean over seeds, 95 % Student's t interval on log ratios. "(middle)"
+marks a comparison at the middle of the accuracies that all seeds of both sides cover, because they do not all cover
+the one the study names.
+
+同准确率下的 MSE 比值：每个种子内按准确率对 ln MSE 插值，不外推；区间为对数比值的 95 % t 区间。"""
+
+
+def study_page(
+    page: Page, settings: Settings, experiments: Sequence[Experiment], compared: Mapping[str, Compared]
+) -> str:
+    """A page with every experiment it is made of, or the commands that would give it content."""
+    mine = [each for each in experiments if settings.page_of(each.studies[0].name) == page]
+    done = [each for each in mine if each.finished]
+    parts = [f"# {page.title}\n\n{page.title_zh}"]
+    if done:
+        parts.append(HOW_TO_READ)
+    for experiment in done:
+        parts += _experiment(experiment, compared[experiment.name])
+    waiting = [stored for each in mine for stored in each.studies if not stored.finished]
+    if waiting or not mine:
+        parts.append(how_to_make(page, waiting))
+    return "\n\n".join(parts) + "\n"
+
+
+def how_to_make(page: Page, waiting: Sequence[StoredStudy]) -> str:
+    """Which commands make the results that are not there."""
+    if not waiting:
+        files = ", ".join(f"`studies/{pattern}.toml`" for pattern in page.studies)
+        return f"No results yet, and no study file that matches {files}. 尚无结果。"
+    commands = "\n".join(f"{stored.command}    # {len(stored.study.cells)} runs" for stored in waiting)
+    return (
+        "No results yet of the studies below; run them, put the files of `runs/studies/NAME/results/` into "
+        f"`results/studies/NAME/`, then `make results`.\n\n以下研究尚无结果：\n\n```sh\n{commands}\n```"
+    )
+
+
+def studies_table(studies: Sequence[StoredStudy]) -> str:
+    """How far each study is."""
+    return table(
+        ["study", "title", "runs done", "not used", "commits", "file"],
+        (
+            [
+                stored.name,
+                stored.study.title,
+                f"{len(stored.finished)} of {len(stored.study.cells)}",
+                str(len(stored.stale)),
+                " ".join(f"`{commit[:9]}`" for commit in commits(stored)) or "–",
+                f"`{stored.file}` `{stored.sha256[:8]}`",
+            ]
+            for stored in studies
+        ),
+    )
+
+
+def commits(stored: StoredStudy) -> list[str]:
+    """With which versions of the program a study's results were made."""
+    return sorted({each.commit for each in stored.finished})
+
+
+def _experiment(experiment: Experiment, compared: Compared) -> list[str]:
+    planned = sum(len(stored.study.cells) for stored in experiment.studies)
+    done = sum(len(stored.finished) for stored in experiment.studies)
+    parts = [f"## {experiment.name}: {experiment.title}", _standing(experiment, done, planned)]
+    for data in experiment.data_sets():
+        rows = rows_of(experiment, data)
+        figure = figure_name(experiment, data).removeprefix("results/")
+        parts += [f"### {data}", f"![Accuracy and MSE of every method on {data}]({figure})"]
+        records = list(compared.records.get(data, {}).values())
+        if records:
+            parts += [HOW_MATCHED, comparisons_table(records), *_remarks(records)]
+        not_made = [each for each in compared.missing if each.data == data and each.a_exists and each.b_exists]
+        parts += [f"Not comparable: {each.key}: {each.reason}." for each in not_made]
+        parts += [_volumes(experiment, data), "Every setting 全部设置", settings_table(rows)]
+        attacks = attacks_table(rows)
+        if attacks:
+            parts += ["Attack by attack: MSE (SSIM) 逐个攻击：MSE（SSIM）", attacks]
+    return parts
+
+
+def _standing(experiment: Experiment, done: int, planned: int) -> str:
+    devices = sorted({str(each.result.get("device")) for each in experiment.finished})
+    budgets = sorted({str(each.result.get("budget")) for each in experiment.finished})
+    told = (
+        f"{done} of {planned} runs are done ({experiment.epochs} epochs, attack budget {', '.join(budgets)}, "
+        f"{', '.join(devices)})."
+    )
+    missing = Counter(cell.method for stored in experiment.studies for cell in stored.missing)
+    if missing:
+        told += f" Missing: {', '.join(f'{name} ({count})' for name, count in missing.items())}."
+    stale = [each for stored in experiment.studies for each in stored.stale]
+    told += "".join(f"\n\nNot used: `{each.file}`: {each.reason}." for each in stale)
+    return told
+
+
+def _remarks(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Notes and cautions, each once."""
+    told: dict[str, list[str]] = {}
+    for record in records:
+        for text in (*record["notes"], *record["cautions"]):
+            told.setdefault(text, []).append(f"{record['a']} / {record['b']}")
+    lines = [f"- {text}" + (f" ({'; '.join(who)})" if len(who) < len(records) else "") for text, who in told.items()]
+    return ["\n".join(lines)] if lines else []
+
+
+def _volumes(experiment: Experiment, data: str) -> str:
+    """Hypervolume of each method's curve: one figure for the whole of it."""
+    points = [each.point() for each in experiment.finished if each.data == data]
+    methods = compare(points, reference=experiment.reference)["methods"]
+    sources: dict[str, list[Row]] = {}
+    for row in rows_of(experiment, data):
+        sources.setdefault(row.method, []).append(row)
+    reference = next(iter(methods.values()))["hypervolume"]["reference"]
+    caption = (
+        f"Hypervolume: area of (accuracy, MSE) that a seed's curve beats, above accuracy {reference[0]:.4f} and MSE "
+        f"{reference[1]:.4f}; it rewards long curves, so compare methods with the same grid only. 超体积"
+    )
+    rows = []
+    for name, method in methods.items():
+        volume = method["hypervolume"]
+        told = "–" if volume["ci95"] is None else f"{volume['ci95'][0]:.2e} to {volume['ci95'][1]:.2e}"
+        rows.append([name, f"{volume['mean']:.3e}", told, str(len(volume["per_seed"])), sources[name][0].source])
+    head = ["method", "hypervolume", "95 % interval", "seeds", "study · config (first setting) · commit"]
+    return f"{caption}\n\n{table(head, rows)}"

@@ -1,0 +1,201 @@
+"""Study files and their stored results: which results belong to the studies as they are now, and which do not."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from attention_cem.studies import Cell, Study, load_study, read_result
+from attention_cem.training.config_reading import config_hash
+from studies.publish_settings import Settings, matches
+from studies.publish_stamps import orphans, result_files, study_files
+
+_POINT = ("lambda", "sigma", "settings", "accuracy", "validation_accuracy", "mse", "receipt_ok", "cost")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A cell of a study with its result."""
+
+    study: str
+    cell: Cell
+    result: dict[str, Any]
+
+    @property
+    def method(self) -> str:
+        return self.cell.method
+
+    @property
+    def data(self) -> str:
+        return self.cell.config.data.name
+
+    @property
+    def seed(self) -> int:
+        return self.cell.config.train.seed
+
+    @cached_property
+    def config_hash(self) -> str:
+        return config_hash(self.cell.config)
+
+    @property
+    def commit(self) -> str:
+        return str(self.result.get("commit") or "unknown")
+
+    def point(self, method: str | None = None) -> dict[str, Any]:
+        """As `attention_cem.studies.compare` takes it; the method's name may be another."""
+        figures = {key: self.result.get(key) for key in _POINT}
+        return {**figures, "method": method or self.method, "data": self.data, "seed": self.seed}
+
+
+@dataclass(frozen=True)
+class Stale:
+    """A stored result that is not used, and why."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """A study as its file describes it now, and the results that belong to it."""
+
+    study: Study
+    file: str
+    sha256: str
+    finished: tuple[Finished, ...]
+    stale: tuple[Stale, ...]
+
+    @property
+    def name(self) -> str:
+        return self.study.name
+
+    @property
+    def missing(self) -> list[Cell]:
+        done = {each.cell.id for each in self.finished}
+        return [cell for cell in self.study.cells if cell.id not in done]
+
+    @property
+    def command(self) -> str:
+        return f"attention-cem study run {self.file}"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Results that may be compared with each other: one study, or several that ``together`` names."""
+
+    name: str
+    studies: tuple[StoredStudy, ...]
+    finished: tuple[Finished, ...]
+
+    @property
+    def title(self) -> str:
+        return self.studies[0].study.title
+
+    @property
+    def accuracies(self) -> tuple[float, ...]:
+        return self.studies[0].study.accuracies
+
+    @property
+    def smallest_difference(self) -> float:
+        return self.studies[0].study.smallest_difference
+
+    @property
+    def reference(self) -> tuple[float, float] | None:
+        return self.studies[0].study.reference
+
+    @property
+    def epochs(self) -> int:
+        return max((each.cell.config.train.epochs for each in self.finished), default=0)
+
+    def data_sets(self) -> list[str]:
+        return list(dict.fromkeys(each.data for each in self.finished))
+
+    def methods(self, data: str) -> list[str]:
+        return list(dict.fromkeys(each.method for each in self.finished if each.data == data))
+
+    def of(self, data: str, method: str) -> list[Finished]:
+        return [each for each in self.finished if each.data == data and each.method == method]
+
+
+def read_studies(root: Path, settings: Settings) -> list[StoredStudy]:
+    """Every study that has results or is asked for, and its stored results.
+
+    Raises:
+        ValueError: a study or a result cannot be read.
+    """
+    return [_stored(root, file) for file in study_files(root, settings)]
+
+
+def unexplained(root: Path, studies: Iterable[StoredStudy]) -> list[Stale]:
+    """Results in folders that no study file explains."""
+    names = orphans(root, [stored.name for stored in studies])
+    reason = "there is no study file of this name"
+    return [Stale(_relative(root, file), reason) for name in names for file in result_files(root, name)]
+
+
+def experiments_of(settings: Settings, studies: Iterable[StoredStudy]) -> list[Experiment]:
+    """Studies by themselves, or grouped as the settings say; equal cells count once."""
+    groups: dict[str, list[StoredStudy]] = {}
+    for stored in studies:
+        group = next((name for name, patterns in settings.together.items() if matches(stored.name, patterns)), None)
+        groups.setdefault(group or stored.name, []).append(stored)
+    made = []
+    for name, members in groups.items():
+        unique: dict[tuple[str, str], Finished] = {}
+        for each in (each for stored in members for each in stored.finished):
+            unique.setdefault((each.method, each.config_hash), each)
+        made.append(Experiment(name, tuple(members), tuple(unique.values())))
+    return made
+
+
+def _stored(root: Path, file: Path) -> StoredStudy:
+    study = load_study(file)
+    if study.name != file.stem:
+        raise ValueError(f"{file} names its study {study.name!r}; results are found by the file's name, {file.stem!r}")
+    finished: dict[str, Finished] = {}
+    stale = []
+    by_hash: dict[str, list[Cell]] = {}
+    for cell in study.cells:
+        by_hash.setdefault(config_hash(cell.config), []).append(cell)
+    for path in result_files(root, study.name):
+        result = _checked(path)
+        cells = by_hash.get(str(result.get("config_hash")), [])
+        same_id = [cell for cell in cells if cell.id == result["cell"]]
+        reason = _why_not(study, same_id or cells, result, finished)
+        if reason is not None:
+            stale.append(Stale(_relative(root, path), reason))
+        else:
+            cell = (same_id or cells)[0]
+            finished[cell.id] = Finished(study.name, cell, result)
+    in_order = tuple(finished[cell.id] for cell in study.cells if cell.id in finished)
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    return StoredStudy(study, _relative(root, file), sha256, in_order, tuple(stale))
+
+
+def _why_not(study: Study, cells: list[Cell], result: dict[str, Any], finished: dict[str, Finished]) -> str | None:
+    if not cells:
+        return "no cell of the study has this configuration any more"
+    if result.get("budget") != study.budget:
+        return f"attacked with budget {result.get('budget')!r}, the study now asks for {study.budget!r}"
+    if len(cells) > 1:
+        return f"{len(cells)} cells of the study have this configuration, and none this name"
+    if cells[0].id in finished:
+        return f"a second result of cell {cells[0].id}"
+    return None
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    result = read_result(path)
+    accuracy, mse = result["accuracy"], result["mse"]
+    if not 0 <= accuracy <= 1 or not (math.isfinite(mse) and mse >= 0):
+        raise ValueError(f"{path}: expected an accuracy from 0 to 1 and a finite MSE, got {accuracy} and {mse}")
+    return result
+
+
+def _relative(root: Path, path: Path) -> str:
+    return path.resolve().relative_to(root.resolve()).as_posix()

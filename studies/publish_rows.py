@@ -1,0 +1,150 @@
+"""Rows of the tables: the results of one setting, mean and deviation over its seeds, with where they come from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from studies.publish_reading import Experiment, Finished
+
+FIRST_ATTACKS = (
+    "inverter",
+    "inverter_large",
+    "inverter_wide",
+    "inverter_augmented",
+    "inverter_from_adversary",
+    "gan_inverter",
+    "optimisation",
+    "optimisation_from_inverter",
+)
+"""Order of the columns; other attacks follow."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation over seeds; the deviation is None with one seed.
+
+    >>> Spread.of([0.1, 0.2]).text(2), Spread.of([0.1234]).text(4)
+    ('0.15 ± 0.07', '0.1234')
+    """
+
+    mean: float
+    std: float | None
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        known = list(values)
+        return cls(fmean(known), stdev(known) if len(known) > 1 else None)
+
+    def text(self, digits: int, scale: float = 1.0) -> str:
+        told = f"{scale * self.mean:.{digits}f}"
+        return told if self.std is None else f"{told} ± {scale * self.std:.{digits}f}"
+
+
+def spread_of_known(values: Iterable[Any]) -> Spread | None:
+    """Of the finite numbers among the values; None where there are none.
+
+    >>> spread_of_known([None, float("inf")]) is None, spread_of_known([None, 0.5]).mean
+    (True, 0.5)
+    """
+    known = [float(value) for value in values if isinstance(value, int | float) and math.isfinite(value)]
+    return Spread.of(known) if known else None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting of a method on one data set."""
+
+    method: str
+    data: str
+    sigma: float | None
+    lambd: float
+    members: tuple[Finished, ...]
+    accuracy: Spread
+    mse: Spread
+    ssim: Spread | None
+
+    @property
+    def seeds(self) -> int:
+        return len(self.members)
+
+    @property
+    def study(self) -> str:
+        return ", ".join(dict.fromkeys(each.study for each in self.members))
+
+    @property
+    def budgets(self) -> tuple[str, ...]:
+        return tuple(sorted({str(each.result.get("budget")) for each in self.members}))
+
+    @property
+    def passed(self) -> int:
+        """How many of the seeds have an audit that stands on passing receipts."""
+        return sum(each.result.get("receipt_ok") is True for each in self.members)
+
+    @property
+    def worst_attacks(self) -> str:
+        return ", ".join(sorted({str(each.result.get("attack")) for each in self.members}))
+
+    @property
+    def shutoff(self) -> Spread | None:
+        return spread_of_known(each.result.get("shutoff_share") for each in self.members)
+
+    def attack(self, name: str, figure: str = "mse") -> Spread | None:
+        entries = [(each.result.get("attacks") or {}).get(name) or {} for each in self.members]
+        return spread_of_known(entry.get(figure) for entry in entries)
+
+    def cost(self, figure: str) -> Spread | None:
+        return spread_of_known((each.result.get("cost") or {}).get(figure) for each in self.members)
+
+    @property
+    def source(self) -> str:
+        """Study, configuration hashes and commits, as a table's cell."""
+        hashes = " ".join(f"`{each.config_hash[:8]}`" for each in self.members)
+        commits = " ".join(
+            f"`{commit}`" for commit in dict.fromkeys(short_commit(each.commit) for each in self.members)
+        )
+        return f"{self.study} · {hashes} · {commits}"
+
+
+def rows_of(experiment: Experiment, data: str) -> list[Row]:
+    """One row per method and setting, in the order of the study file."""
+    groups: dict[str, list[Finished]] = {}
+    for each in experiment.finished:
+        if each.data == data:
+            own = {name: value for name, value in each.cell.settings.items() if name != "train.seed"}
+            setting = repr((each.method, each.cell.lambd, each.cell.sigma, sorted(own.items())))
+            groups.setdefault(setting, []).append(each)
+    return [_row(group) for group in groups.values()]
+
+
+def attack_names(rows: Sequence[Row]) -> list[str]:
+    """Every attack that some row has, the well-known ones first."""
+    present = dict.fromkeys(name for row in rows for each in row.members for name in each.result.get("attacks") or {})
+    return [name for name in FIRST_ATTACKS if name in present] + [n for n in present if n not in FIRST_ATTACKS]
+
+
+def _row(group: Sequence[Finished]) -> Row:
+    first, ordered = group[0], tuple(sorted(group, key=lambda each: each.seed))
+    return Row(
+        method=first.method,
+        data=first.data,
+        sigma=first.cell.sigma,
+        lambd=first.cell.lambd,
+        members=ordered,
+        accuracy=Spread.of(each.result["accuracy"] for each in ordered),
+        mse=Spread.of(each.result["mse"] for each in ordered),
+        ssim=spread_of_known(each.result.get("ssim") for each in ordered),
+    )
+
+
+def short_commit(commit: str) -> str:
+    """A commit in a few characters.
+
+    >>> short_commit("0123456789abcdef+changes")
+    '012345678+changes'
+    """
+    name, *changes = commit.split("+")
+    return "+".join([name[:9], *changes])

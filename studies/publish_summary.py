@@ -1,0 +1,136 @@
+"""``results/summary.json``: everything the pages say, as plain data.
+
+=========================  ============================================================================================
+format, version            ``attention-cem/results-summary``, 1
+comparisons                ``<data>.<a>_vs_<b>``: ``accuracy``, ``mse_gain``, ``ci95`` or null, ``seeds``, and where it
+                           comes from; of the study that speaks for the data set
+comparisons_by_study       the same, of every study
+missing                    comparisons that could not be made: ``comparison``, ``reason``
+targets                    ``name``, ``threshold``, ``figure``, ``ci95``, ``met`` (true, false or null), ``why``
+methods                    ``<study>.<data>.<method>``: ``curve``, ``front``, ``hypervolume``, ``seconds_per_epoch``
+cost                       seconds per epoch of trainings that ran alone, and their source
+studies                    by name: ``file``, ``sha256``, ``planned``, ``done``, ``missing`` (runs by method),
+                           ``commits``, ``stale``, ``command``
+stale                      results that were not used: ``file``, ``reason``
+cells                      every result that was used
+definitions                one sentence each
+stamp                      digests of what this file was made from
+=========================  ============================================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attention_cem.studies import compare
+from studies.publish_comparisons import Compared
+from studies.publish_pages import commits
+from studies.publish_reading import Experiment, Finished, Stale, StoredStudy
+
+SUMMARY_FORMAT = "attention-cem/results-summary"
+SUMMARY_VERSION = 1
+DEFINITIONS = {
+    "accuracy": "share of test images the server classifies right from released features, scored once",
+    "mse": "the audit's headline: lowest mean MSE over attacks on test images; higher is more private",
+    "mse_gain": "MSE of a over MSE of b at equal accuracy: ln MSE interpolated over accuracy along each seed's "
+    "efficient points, never extrapolated; geometric mean over the seeds both have",
+    "ci95": "95 % Student's t interval over seeds, on log ratios; null with fewer than two seeds",
+    "accuracy_from": "the first accuracy of the study file that all seeds of both methods cover, otherwise the middle "
+    "of what they all cover",
+    "hypervolume": "area of all (accuracy, MSE) that a seed's front beats and that beat the reference; mean over seeds",
+    "stale": "results whose configuration is not (or not any more) a cell of a study file; they are never used",
+    "seconds_per_epoch": "in methods and cells: median over a run's epochs, steps only; runs share machines, so that "
+    "only `cost` compares methods",
+}
+_CELL = (
+    "lambda sigma accuracy validation_accuracy mse ci95 psnr ssim attack status receipt_ok shutoff_share floor_mse "
+    "budget device"
+)
+_ATTACK = ("mse", "ci95", "ssim", "status")
+
+
+def summary_of(
+    *,
+    studies: Sequence[StoredStudy],
+    orphans: Sequence[Stale],
+    experiments: Sequence[Experiment],
+    compared: Sequence[Compared],
+    comparisons: Mapping[str, Any],
+    missing: Sequence[Mapping[str, str]],
+    targets: Sequence[Mapping[str, Any]],
+    cost: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Put the content together; it holds no figure that JSON cannot."""
+    stale = [*orphans, *(each for stored in studies for each in stored.stale)]
+    content = {
+        "format": SUMMARY_FORMAT,
+        "version": SUMMARY_VERSION,
+        "comparisons": comparisons,
+        "missing": list(missing),
+        "targets": list(targets),
+        "cost": cost,
+        "studies": {stored.name: _study(stored) for stored in studies},
+        "stale": [{"file": each.file, "reason": each.reason} for each in stale],
+        "comparisons_by_study": {each.experiment: each.records for each in compared if each.records},
+        "methods": {each.name: _methods(each) for each in experiments if each.finished},
+        "cells": [_cell(each) for stored in studies for each in stored.finished],
+        "definitions": DEFINITIONS,
+    }
+    plain: dict[str, Any] = _finite(content)
+    return plain
+
+
+def _study(stored: StoredStudy) -> dict[str, Any]:
+    return {
+        "file": stored.file,
+        "sha256": stored.sha256,
+        "title": stored.study.title,
+        "budget": stored.study.budget,
+        "planned": len(stored.study.cells),
+        "done": len(stored.finished),
+        "missing": dict(Counter(cell.method for cell in stored.missing)),
+        "stale": len(stored.stale),
+        "commits": commits(stored),
+        "command": stored.command,
+    }
+
+
+def _methods(experiment: Experiment) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for data in experiment.data_sets():
+        points = [each.point() for each in experiment.finished if each.data == data]
+        methods = compare(points, reference=experiment.reference)["methods"]
+        made[data] = {
+            name: {key: method[key] for key in ("curve", "front", "hypervolume", "seconds_per_epoch")}
+            for name, method in methods.items()
+        }
+    return made
+
+
+def _cell(each: Finished) -> dict[str, Any]:
+    attacks = each.result.get("attacks") or {}
+    return {
+        "study": each.study,
+        "cell": each.cell.id,
+        "config_hash": each.config_hash,
+        "commit": each.result.get("commit"),
+        "method": each.method,
+        "data": each.data,
+        "seed": each.seed,
+        "epochs": each.cell.config.train.epochs,
+        **{key: each.result.get(key) for key in _CELL.split()},
+        "attacks": {name: {key: entry.get(key) for key in _ATTACK} for name, entry in attacks.items()},
+        "cost": each.result.get("cost"),
+    }
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for numbers that are not finite, e.g. the PSNR of a perfect reconstruction."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

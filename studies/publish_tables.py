@@ -1,0 +1,142 @@
+"""Markdown tables of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from studies.publish_rows import Row, Spread, attack_names, short_commit
+
+NOTHING = "–"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; a bar inside a cell is escaped.
+
+    >>> print(table(["a", "b"], [["1", "x|y"]]))
+    | a | b |
+    | --- | --- |
+    | 1 | x\\|y |
+    """
+    lines = [list(head), ["---"] * len(head), *(list(row) for row in rows)]
+    return "\n".join(f"| {' | '.join(_cell(text) for text in line)} |" for line in lines)
+
+
+def settings_table(rows: Sequence[Row]) -> str:
+    """Accuracy and worst case of every setting."""
+    head = ["method", "σ", "λ", "seeds", "accuracy %", "worst-case MSE", "SSIM", "worst attack", "receipts", "shut off"]
+    return table(
+        [*head, "study · config · commit"],
+        (
+            [
+                row.method,
+                number(row.sigma),
+                number(row.lambd),
+                str(row.seeds),
+                row.accuracy.text(2, 100),
+                row.mse.text(4),
+                spread(row.ssim, 3),
+                row.worst_attacks,
+                f"{row.passed} of {row.seeds}",
+                NOTHING if row.shutoff is None else f"{100 * row.shutoff.mean:.0f} %",
+                row.source,
+            ]
+            for row in rows
+        ),
+    )
+
+
+def attacks_table(rows: Sequence[Row]) -> str:
+    """MSE and SSIM of every attack on every setting; empty where no row names its attacks."""
+    names = attack_names(rows)
+    if not names:
+        return ""
+    return table(
+        ["method", "σ", "λ", *names, "study · config · commit"],
+        (
+            [row.method, number(row.sigma), number(row.lambd), *(_attack(row, name) for name in names), row.source]
+            for row in rows
+        ),
+    )
+
+
+def comparisons_table(records: Iterable[Mapping[str, Any]]) -> str:
+    """MSE at equal accuracy, one line per comparison."""
+    return table(
+        [
+            "comparison",
+            "data",
+            "accuracy %",
+            "MSE ratio",
+            "95 % interval",
+            "seeds",
+            "verdict",
+            "study · config · commit",
+        ],
+        (
+            [
+                f"{record['a']} / {record['b']}",
+                record["data"],
+                f"{100 * record['accuracy']:.2f}{'' if record['accuracy_from'] == 'the study file' else ' (middle)'}",
+                f"{record['mse_gain']:.3f}×",
+                interval(record["ci95"]),
+                str(record["seeds"]),
+                record["outcome"],
+                comparison_source(record),
+            ]
+            for record in records
+        ),
+    )
+
+
+def comparison_source(record: Mapping[str, Any]) -> str:
+    """Study, configuration hashes of both sides and commits."""
+    hashes = [*record["config_hashes"]["a"], *record["config_hashes"]["b"]]
+    few = " ".join(f"`{each[:8]}`" for each in hashes[:3])
+    more = f" + {len(hashes) - 3} more" if len(hashes) > 3 else ""
+    commits = " ".join(f"`{short_commit(commit)}`" for commit in record["commits"])
+    return f"{record['study']} · {few}{more} · {commits}"
+
+
+def targets_table(targets: Iterable[Mapping[str, Any]]) -> str:
+    """Each target and where we stand."""
+    words = {True: "yes", False: "no", None: "open"}
+    return table(
+        ["target", "threshold", "figure", "met", "why"],
+        (
+            [
+                target["name"],
+                target["threshold"],
+                NOTHING if target["figure"] is None else f"{target['figure']:.4g}",
+                words[target["met"]],
+                target["why"],
+            ]
+            for target in targets
+        ),
+    )
+
+
+def number(value: float | None) -> str:
+    """A setting as people write it."""
+    return NOTHING if value is None else f"{value:g}"
+
+
+def spread(value: Spread | None, digits: int) -> str:
+    """Mean and deviation, or a dash."""
+    return NOTHING if value is None else value.text(digits)
+
+
+def interval(ci95: Sequence[float] | None) -> str:
+    """An interval, or why there is none."""
+    return "none (one seed)" if ci95 is None else f"{ci95[0]:.3f} to {ci95[1]:.3f}"
+
+
+def _attack(row: Row, name: str) -> str:
+    mse, ssim = row.attack(name), row.attack(name, "ssim")
+    if mse is None:
+        return NOTHING
+    return mse.text(4) if ssim is None else f"{mse.text(4)} ({ssim.mean:.3f})"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

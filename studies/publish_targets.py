@@ -1,0 +1,140 @@
+"""The goals of ``results/comparisons.toml``: where we stand, met or not, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from studies.publish_reading import Experiment
+from studies.publish_rows import Row, rows_of
+from studies.publish_settings import Settings
+from studies.publish_stamps import benchmark_files
+
+
+def targets_of(
+    root: Path,
+    settings: Settings,
+    experiments: Sequence[Experiment],
+    comparisons: Mapping[str, Mapping[str, Any]],
+    missing: Sequence[Mapping[str, str]],
+) -> list[dict[str, Any]]:
+    """Each target as ``name``, ``threshold`` and ``why`` in words, ``figure``, ``ci95`` and ``met``, each or null."""
+    made = []
+    for target in settings.targets:
+        if "comparison" in target:
+            standing = _comparison(target, comparisons, missing)
+        elif "method" in target:
+            standing = _worst_case(target, experiments)
+        elif "cost_of" in target:
+            standing = _cost(target, cost_figures(root, settings, experiments))
+        else:
+            raise ValueError(f"a target needs `comparison`, `method` or `cost_of`, got {dict(target)}")
+        made.append({"name": target["name"], **standing})
+    return made
+
+
+def cost_figures(root: Path, settings: Settings, experiments: Sequence[Experiment]) -> dict[str, Any]:
+    """Seconds per epoch by the names of ``[cost]``, of trainings that ran alone, and where they come from.
+
+    Runs of other studies share a GPU with each other: their seconds say nothing about cost.
+    """
+    names = {key: name for key, name in settings.cost.items() if key != "studies"}
+    for experiment in experiments:
+        if settings.is_cost(experiment.name) and experiment.finished:
+            data = experiment.data_sets()[0]
+            found = {key: _mean_seconds(experiment, data, name) for key, name in names.items()}
+            return {"source": f"study {experiment.name} on {data}", "seconds_per_epoch": _known(found)}
+    for file in benchmark_files(root):
+        rows = {row["surrogate"]: row["epoch_s"] for row in json.loads(file.read_text(encoding="utf-8"))["rows"]}
+        found = {key: rows.get(key) for key in names}
+        return {"source": f"results/benchmarks/{file.name}", "seconds_per_epoch": _known(found)}
+    return {"source": None, "seconds_per_epoch": {}}
+
+
+def _known(found: Mapping[str, float | None]) -> dict[str, float]:
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _mean_seconds(experiment: Experiment, data: str, method: str) -> float | None:
+    costs = [(each.result.get("cost") or {}).get("seconds_per_epoch") for each in experiment.of(data, method)]
+    known = [cost for cost in costs if cost is not None]
+    return fmean(known) if known else None
+
+
+def _comparison(
+    target: Mapping[str, Any], comparisons: Mapping[str, Mapping[str, Any]], missing: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
+    data, key = target["comparison"].split(".", 1)
+    record = comparisons.get(data, {}).get(key)
+    least, above = target["gain_at_least"], target.get("ci95_above")
+    threshold = f"MSE ≥ {least:g}×" + (f", interval above {above:g}" if above is not None else "")
+    if record is None:
+        reasons = [each["reason"] for each in missing if each["comparison"] == target["comparison"]]
+        return _standing(threshold, None, None, None, reasons[0] if reasons else "not among the comparisons")
+    gain, ci95 = record["mse_gain"], record["ci95"]
+    at = f"{gain:.3f}× at {100 * record['accuracy']:.2f} % accuracy, {record['seeds']} seeds, study {record['study']}"
+    if ci95 is None:
+        return _standing(threshold, gain, None, None, f"{at}: no interval, so nothing is decided")
+    met = gain >= least and (above is None or ci95[0] > above)
+    return _standing(threshold, gain, ci95, met, f"{at}, 95 % interval {ci95[0]:.3f} to {ci95[1]:.3f}")
+
+
+def _worst_case(target: Mapping[str, Any], experiments: Sequence[Experiment]) -> dict[str, Any]:
+    method, data, budget = target["method"], target["data"], target["budget"]
+    accuracy, mse = target["accuracy_at_least"], target["mse_at_least"]
+    threshold = f"worst-case MSE ≥ {mse:g} at ≥ {100 * accuracy:g} % accuracy, {budget} attacks"
+    rows = [row for each in experiments for row in rows_of(each, data) if row.method == method]
+    if not rows:
+        return _standing(threshold, None, None, None, f"no results of {method} on {data}")
+    reached = [row for row in rows if row.accuracy.mean >= accuracy]
+    if not reached:
+        highest = max(row.accuracy.mean for row in rows)
+        why = f"no setting reaches the accuracy: the highest is {100 * highest:.2f} %"
+        waiting = sum(cell.method == method for each in experiments for one in each.studies for cell in one.missing)
+        if waiting:
+            return _standing(threshold, None, None, None, f"{why}; {waiting} runs are still missing")
+        return _standing(threshold, None, None, False, why)
+    best = max(reached, key=lambda row: (row.budgets == (budget,), row.mse.mean))
+    return _standing(threshold, best.mse.mean, None, *_worst_case_verdict(best, mse, budget))
+
+
+def _worst_case_verdict(best: Row, mse: float, budget: str) -> tuple[bool | None, str]:
+    why = (
+        f"{best.mse.mean:.4f} at {100 * best.accuracy.mean:.2f} %, σ {best.sigma}, λ {best.lambd}, "
+        f"{best.seeds} seed{'s' * (best.seeds != 1)}, study {best.study}"
+    )
+    if best.mse.mean < mse:
+        return False, why
+    if best.budgets != (budget,):
+        return None, f"{why}; attacked with budget {', '.join(best.budgets)}, not {budget}"
+    if best.passed < best.seeds:
+        return None, f"{why}; {best.seeds - best.passed} without a passing receipt: the worst case may be lower"
+    return True, why
+
+
+def _cost(target: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
+    most, below = target.get("ratio_at_most"), target.get("ratio_below")
+    threshold = f"≤ {most:g}×" if most is not None else f"< {below:g}×"
+    seconds = figures["seconds_per_epoch"]
+    absent = [name for name in (target["cost_of"], target["cost_over"]) if name not in seconds]
+    if absent:
+        return _standing(threshold, None, None, None, f"no measurement of {' and '.join(absent)} alone on a machine")
+    ours, theirs = seconds[target["cost_of"]], seconds[target["cost_over"]]
+    ratio = ours / theirs
+    met = ratio <= most if most is not None else ratio < (below or 0.0)
+    return _standing(threshold, ratio, None, met, f"{ours:.3f} s against {theirs:.3f} s per epoch, {figures['source']}")
+
+
+def _standing(
+    threshold: str, figure: float | None, ci95: Sequence[float] | None, met: bool | None, why: str
+) -> dict[str, Any]:
+    return {
+        "threshold": threshold,
+        "figure": figure,
+        "ci95": None if ci95 is None else list(ci95),
+        "met": met,
+        "why": why,
+    }

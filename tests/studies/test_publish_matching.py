@@ -1,0 +1,89 @@
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+from studies.publish_matching import FROM_OVERLAP, FROM_STUDY, NotComparableError, Side, match, mse_at, readable
+
+SOUND: Side = {s: {"sound": [(0.80, 0.04 + s / 1000), (0.90, 0.02 + s / 1000)]} for s in (0, 1, 2)}
+NOISE: Side = {s: {"noise": [(0.82, 0.02), (0.92, 0.01 + s / 1000)]} for s in (0, 1, 2)}
+
+
+def oracle(side: Side, name: str, seed: int, accuracy: float) -> float:
+    points = sorted(side[seed][name])
+    return math.exp(np.interp(accuracy, [a for a, _ in points], [math.log(m) for _, m in points]))
+
+
+def test_match__equals_interpolation_and_t_interval_of_other_libraries() -> None:
+    found = match(SOUND, NOISE, accuracies=[0.85])
+    logs = [math.log(oracle(SOUND, "sound", s, 0.85) / oracle(NOISE, "noise", s, 0.85)) for s in (0, 1, 2)]
+    low, high = scipy.stats.t.interval(0.95, 2, loc=np.mean(logs), scale=scipy.stats.sem(logs))
+    assert found.decisive.gain == pytest.approx(math.exp(np.mean(logs)), rel=1e-9)
+    assert found.decisive.ci95 == pytest.approx((math.exp(low), math.exp(high)), rel=1e-6)
+    assert (found.chosen, found.seeds, found.left_out) == (FROM_STUDY, (0, 1, 2), {})
+    assert found.overlap == (0.82, 0.90)
+
+
+def test_match__an_accuracy_that_is_not_covered_gives_the_middle() -> None:
+    found = match(SOUND, NOISE, accuracies=[0.95, 0.75])
+    assert found.chosen == FROM_OVERLAP and found.decisive.matched.accuracy == pytest.approx(0.86)
+    assert [each.matched.accuracy for each in found.across] == pytest.approx([0.82, 0.84, 0.86, 0.88, 0.90])
+
+
+def test_match__the_first_covered_accuracy_of_the_study_counts() -> None:
+    assert match(SOUND, NOISE, accuracies=[0.95, 0.89, 0.85]).decisive.matched.accuracy == 0.89
+
+
+def test_match__one_seed_has_a_gain_and_no_interval() -> None:
+    found = match({0: SOUND[0]}, {0: NOISE[0]}, accuracies=[0.85])
+    assert found.decisive.gain > 1 and found.decisive.ci95 is None and found.decisive.matched.outcome == "undecided"
+
+
+def test_match__seeds_without_a_partner_or_a_shared_stretch_are_left_out_and_named() -> None:
+    noise = {**NOISE, 2: {"noise": [(0.85, 0.02)]}, 7: NOISE[0]}
+    found = match(SOUND, noise)
+    assert found.seeds == (0, 1)
+    assert found.left_out == {7: "only one side has it", 2: "its two curves share no stretch of accuracy"}
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({5: NOISE[0]}, "no seed in common"),
+        ({0: {"noise": [(0.5, 0.02), (0.6, 0.01)]}}, r"no stretch of accuracy \(80.0–90.0 % against 50.0–60.0 %\)"),
+        ({0: {"n": [(0.80, 0.2), (0.82, 0.1)]}, 1: {"n": [(0.85, 0.2), (0.9, 0.1)]}}, "all of the seeds 0, 1"),
+    ],
+)
+def test_match__nothing_shared_is_said_and_nothing_is_extrapolated(other: Side, message: str) -> None:
+    with pytest.raises(NotComparableError, match=message):
+        match(SOUND, other)
+
+
+def test_match__an_envelope_takes_the_best_method_at_each_accuracy_and_seed() -> None:
+    low, high = [(0.80, 0.03), (0.85, 0.01)], [(0.84, 0.02), (0.90, 0.015)]
+    envelope = {s: {"early": low, "late": high} for s in (0, 1, 2)}
+    assert readable(envelope[0]) == [(0.80, 0.90)]
+    at_82 = match(SOUND, envelope, accuracies=[0.82]).decisive
+    at_845 = match(SOUND, envelope, accuracies=[0.845]).decisive
+    assert set(at_82.best_b.values()) == {"early"} and set(at_845.best_b.values()) == {"late"}
+    assert at_845.matched.mse_second[0] == pytest.approx(mse_at(high, 0.845))
+
+
+def test_match__a_gap_in_an_envelope_is_not_read() -> None:
+    envelope = {s: {"low": [(0.80, 0.03), (0.82, 0.02)], "high": [(0.86, 0.02), (0.90, 0.01)]} for s in (0, 1)}
+    found = match(SOUND, envelope, accuracies=[0.84])
+    assert found.overlap == (0.86, 0.90) and found.chosen == FROM_OVERLAP
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(1e-6, 1.0)), min_size=1, max_size=8),
+    st.floats(0, 1),
+)
+def test_mse_at__never_leaves_the_curve(points: list[tuple[float, float]], accuracy: float) -> None:
+    found = mse_at(points, accuracy)
+    if found is not None:
+        lowest, highest = min(m for _, m in points), max(m for _, m in points)
+        assert lowest * (1 - 1e-9) <= found <= highest * (1 + 1e-9)
+        assert min(a for a, _ in points) <= accuracy <= max(a for a, _ in points)
