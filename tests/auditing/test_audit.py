@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -197,6 +199,35 @@ def test_named_budget__fits_the_challenge(tmp_path: Path) -> None:
         named_budget("huge", closed)
 
 
+def test_screening__is_one_reference_inverter_and_says_what_it_is(tmp_path: Path) -> None:
+    data = small_data(train=60, test=20)
+    adversary = AdversarialInverter(weight=1.0, z_shape=(12, 8, 8), image_shape=(3, 16, 16), width=4, blocks=0)
+    stack = DefenceStack([GaussianNoise(0.1), adversary])
+    server = nn.Sequential(nn.Flatten(), nn.Linear(768, 4))
+    challenge = challenge_for(
+        tmp_path / "c", identity_client(), stack, data, server=server, members=data.train, non_members=data.test
+    )
+    budget = named_budget("screening", challenge)
+    attacks = dict(budget.attacks)
+    assert list(attacks) == ["class_mean", "nearest_neighbour", "inverter"]
+    reference = attacks["inverter"]
+    assert isinstance(reference, InverterAttack)
+    assert (reference.width, reference.blocks, reference.plan.epochs, reference.plan.batch_size) == (64, 8, 15, 512)
+
+    quickened = replace(reference, plan=replace(reference.plan, epochs=1, batch_size=16, least_steps=1))
+    shorter = replace(budget, attacks=(*budget.attacks[:2], ("inverter", quickened)))
+    record = audit(tmp_path / "c", tmp_path / "out", budget=shorter, device="cpu")
+    assert record["budget"] == "screening" and record["warnings"][0].startswith("a screening audit: ")
+    assert record["settled"]["verdict"] != "settled" and record["headline"]["status"] == "under-trained"
+    assert record["membership"] is None and record["bounds"]["available"] is False
+    assert record["bounds"]["reason"] == "the screening budget computes no bounds"
+
+
+def test_budget__a_negative_number_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"0 or more, got \(-1, 256, 200\)"):
+        Budget("x", TINY.attacks, bound_images=-1)
+
+
 class _Coupling(nn.Module):
     """Two halves of the channels scrambled by each other: nothing is lost, but it takes a while to see that."""
 
@@ -244,7 +275,7 @@ def test_audit__a_client_that_hides_from_a_weak_adversary_is_caught(tmp_path: Pa
     strong = InverterAttack(TrainingPlan(epochs=12, batch_size=8, lr=3e-3, weight_decay=0.0), width=32, blocks=0)
     tuned = InverterAttack(TrainingPlan(epochs=4, batch_size=8, lr=3e-3), width=8, blocks=0, start="adversary")
     search = OptimisationAttack(steps=120, tv_weights=(1e-3,))
-    common = {"bound_images": 100, "fisher_images": 2, "calibration_images": 100}
+    common: dict[str, Any] = {"bound_images": 100, "fisher_images": 2, "calibration_images": 100}
     quick = Budget("quick", (*TINY.attacks[:2], ("inverter_short", weak)), **common)
     thorough = Budget(
         "thorough",

@@ -6,6 +6,7 @@ import pytest
 
 from attention_cem.attacks import CurvePoint
 from attention_cem.attacks.receipts import probe_verdict, tail_verdict
+from attention_cem.auditing.budgets import SCREENING_NOTE
 from attention_cem.auditing.calibration import _judged
 from attention_cem.auditing.effort import effort_verdict
 from attention_cem.auditing.verdicts import headline
@@ -65,6 +66,8 @@ SENTENCES = [
     *_headline_notes(),
     *_efforts(),
     *_verdicts(),
+    SCREENING_NOTE,
+    "the screening budget computes no bounds",
 ]  # fmt: skip
 
 

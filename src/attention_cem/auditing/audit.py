@@ -97,7 +97,7 @@ def audit(
     Args:
         challenge_folder: written by ``write_challenge``, with its answers.
         out: folder of the record; made if need be.
-        budget: ``quick``, ``standard``, ``thorough`` or a :class:`Budget`.
+        budget: ``quick``, ``screening``, ``standard``, ``thorough`` or a :class:`Budget`.
         device: where to attack; the GPU if there is one.
         identity: also report how often the class (person) of a reconstruction is recognised.
         calibration_cache: folder shared by audits with the same data; by default inside ``out``.
@@ -138,20 +138,11 @@ def audit(
         watcher.attack_done(attack_entry(done), kept)
     finished = beaten_by_baseline(finished, dict(spent.attacks))
 
-    watcher.progress("bounds", 0, 1, float("nan"))
-    bounds = bounds_of(
-        challenge,
-        images,
-        device=place,
-        most_images=spent.bound_images,
-        fisher_images=spent.fisher_images,
-        seed=seed,
-    )
-    watcher.progress("bounds", 1, 1, float("nan"))
+    bounds = _bounds(challenge, images, place, spent, seed, watcher)
     record = _record(challenge, spent, finished, bounds, _membership(challenge, answers, place, spent, seed), seed)
     record["floor_mse"] = mean_image_mse(challenge.attacker_images(), images)
     record["device"] = str(place)
-    record["warnings"] = _warnings(challenge, record)
+    record["warnings"] = [spent.note] * bool(spent.note) + _warnings(challenge, record)
     shown = [(each.name, each.samples) for each in finished]
     for name, samples in shown:
         write_grid(folder / f"reconstructions_{name}.png", [images[:SAMPLES], samples], ["true images", name])
@@ -263,10 +254,30 @@ def _warnings(challenge: Challenge, record: Mapping[str, Any]) -> list[str]:
     return told
 
 
+def _bounds(
+    challenge: Challenge, images: Tensor, device: torch.device, budget: Budget, seed: int, watcher: AuditObserver
+) -> dict[str, Any]:
+    if not budget.bound_images:
+        return {"available": False, "reason": f"the {budget.name} budget computes no bounds", "assumptions": {}}
+    watcher.progress("bounds", 0, 1, float("nan"))
+    bounds = bounds_of(
+        challenge,
+        images,
+        device=device,
+        most_images=budget.bound_images,
+        fisher_images=budget.fisher_images,
+        seed=seed,
+    )
+    watcher.progress("bounds", 1, 1, float("nan"))
+    return bounds
+
+
 def _membership(
     challenge: Challenge, answers: Answers, device: torch.device, budget: Budget, seed: int
 ) -> dict[str, Any] | None:
-    result = membership_attack(challenge, device=device, seed=seed, epochs=budget.membership_epochs)
+    result = None
+    if budget.membership_epochs:
+        result = membership_attack(challenge, device=device, seed=seed, epochs=budget.membership_epochs)
     if result is None:
         return None
     truth = answers.membership()[result.positions]

@@ -1,4 +1,4 @@
-"""Which attacks an audit runs: three named budgets, or any list of one's own. Weakest attacks come first."""
+"""Which attacks an audit runs: four named budgets, or any list of one's own. Weakest attacks come first."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ from attention_cem.attacks import (
     TrainingPlan,
 )
 
-BUDGETS = ("quick", "standard", "thorough")
+BUDGETS = ("quick", "screening", "standard", "thorough")
 SHORT_INVERTER = "inverter_short"
 """The quick budget's inverter by name; a thorough audit runs it too, to say what a quick one would have missed."""
+SCREENING_NOTE = (
+    "a screening audit: one inverter of fixed effort, to choose among many runs; audit the chosen ones with a standard "
+    "or thorough budget"
+)
+"""Stands among the warnings of every screening audit."""
+_WITHOUT_ADVERSARY = ("quick", "screening")
 
 
 @dataclass(frozen=True)
@@ -29,9 +35,10 @@ class Budget:
         attacks: names and attacks, in the order they run.
         may_settle: whether it is thorough enough to call a figure settled.
         calibration_images: attacker images used for the calibration clients, at most.
-        bound_images: images used for the bounds, at most.
+        bound_images: images used for the bounds, at most; 0 computes none.
         fisher_images: images used for dFIL, at most.
-        membership_epochs: training of the membership attacks.
+        membership_epochs: training of the membership attacks; 0 runs none.
+        note: a warning that goes into every record made with it.
     """
 
     name: str
@@ -41,11 +48,15 @@ class Budget:
     bound_images: int = 10_000
     fisher_images: int = 256
     membership_epochs: int = 200
+    note: str = ""
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.attacks]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"a budget needs attacks with distinct names, got {names}")
+        numbers = self.bound_images, self.fisher_images, self.membership_epochs
+        if min(numbers) < 0:
+            raise ValueError(f"bound_images, fisher_images and membership_epochs must be 0 or more, got {numbers}")
 
 
 def named_budget(name: str, challenge: Challenge) -> Budget:
@@ -56,9 +67,9 @@ def named_budget(name: str, challenge: Challenge) -> Budget:
     """
     if name not in BUDGETS:
         raise ValueError(f"unknown budget {name!r}; expected one of {', '.join(BUDGETS)}")
-    budget = {"quick": _quick, "standard": _standard, "thorough": _thorough}[name]()
+    budget = {"quick": _quick, "screening": _screening, "standard": _standard, "thorough": _thorough}[name]()
     attacks = budget.attacks
-    if challenge.defender_adversary() is not None and name != "quick":
+    if challenge.defender_adversary() is not None and name not in _WITHOUT_ADVERSARY:
         tuned = InverterAttack(TrainingPlan(epochs=100 if name == "thorough" else 50), start="adversary")
         attacks = (*attacks, ("inverter_from_adversary", tuned))
     if not challenge.white_box:
@@ -83,6 +94,22 @@ def _quick() -> Budget:
         bound_images=2000,
         fisher_images=32,
         membership_epochs=50,
+    )
+
+
+def _screening() -> Budget:
+    """The reference inverter at full width for a third of its steps: the same fixed effort for every cell of a grid.
+
+    It is not probed for convergence, so that its receipt never passes: a screening audit ranks, it proves nothing.
+    """
+    return Budget(
+        "screening",
+        (*_baselines(), ("inverter", InverterAttack(TrainingPlan(epochs=15, batch_size=512, probe=False)))),
+        calibration_images=10_000,
+        bound_images=0,
+        fisher_images=0,
+        membership_epochs=0,
+        note=SCREENING_NOTE,
     )
 
 

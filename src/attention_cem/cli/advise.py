@@ -65,7 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--base-epochs", type=int, default=10, metavar="N", help="of the whole model [%(default)s]")
     parser.add_argument("--epochs", type=int, default=3, metavar="N", help="of fine-tuning a cut [%(default)s]")
     parser.add_argument("--sigma", type=float, default=0.025, metavar="X", help="noise on z [%(default)s]")
-    parser.add_argument("--budget", choices=("quick", "standard", "thorough"), default="quick", help="[%(default)s]")
+    parser.add_argument(
+        "--budget", choices=("quick", "screening", "standard", "thorough"), default="quick", help="[%(default)s]"
+    )
     parser.add_argument(
         "--accuracy-slack", type=float, default=2.0, metavar="POINTS", help="accuracy that may be lost [%(default)s]"
     )

@@ -17,12 +17,13 @@ from attention_cem.training.config_checks import ConfigError
 if TYPE_CHECKING:
     from attention_cem.auditing import AuditObserver
 
-_BUDGETS = ("quick", "standard", "thorough")
+_BUDGETS = ("quick", "screening", "standard", "thorough")
 _WIDEST = 110
 _EXAMPLES = """budgets:
-  quick     baselines and a short inverter: a first look, never a proof
-  standard  inverters of two sizes, GAN inverter, search through the client: the reference protocol
-  thorough  wide inverters trained to the end, restarts, augmentation, the defender's own adversary refined
+  quick      baselines and a short inverter: a first look, never a proof
+  screening  baselines and the reference inverter for 15 epochs: to choose among many runs, never a proof
+  standard   inverters of two sizes, GAN inverter, search through the client: the reference protocol
+  thorough   wide inverters trained to the end, restarts, augmentation, the defender's own adversary refined
 
 examples:
   attention-cem audit runs/my-run --budget quick
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser(
         "audit",
-        "RUN|CHALLENGE [--budget quick|standard|thorough] [-o DIR] [--device NAME] [--identity] [--limit N]",
+        "RUN|CHALLENGE [--budget quick|screening|standard|thorough] [-o DIR] [--device NAME] [--identity] [--limit N]",
         "Attack a trained run, or a challenge somebody wrote, and report the worst case with receipts.\n"
         "Stopped at any moment, it goes on with the first unfinished attack when called again.",
         _EXAMPLES,

@@ -43,6 +43,9 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
      "没有一个能重建未见图像的攻击通过凭据：真实的最坏情况可能更低"),
     (r"the worst case comes from an attack that was still improving: the true one is lower",
      "最坏情况来自一个仍在进步的攻击：真实值更低"),
+    (r"a screening audit: one inverter of fixed effort, to choose among many runs; audit the chosen ones with a "
+     r"standard or thorough budget",
+     "筛选审计：只用一个固定投入的反演攻击，用于在许多运行之间挑选；请用标准或彻底的预算审计选中的运行"),
     (r"no attack is calibrated: there is no headline", "没有任何攻击通过校准：没有结论数字"),
     (rf"{_NUMBER} of {_NUMBER} test images are also among the attacker's: their MSE is too low",
      "{1} 张测试图像中有 {0} 张也在攻击者手中：其 MSE 偏低"),
@@ -74,6 +77,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     (r"the methods have different seeds: the interval is Welch's and wider",
      "两种方法的种子不同：区间为 Welch 区间，更宽"),
     # bounds
+    (r"the ([\w-]+) budget computes no bounds", "{0} 预算不计算界"),
     (r"a black-box challenge does not hold the client", "黑盒挑战不包含客户端"),
     (r"the defence adds no noise of known density, so what a release tells is not bounded",
      "防御没有加入密度已知的噪声，因此发布内容所泄露的信息没有上界"),

@@ -5,7 +5,7 @@
     name = "slots"                          # also names the output folder, runs/studies/slots
     title = "How many slots does it take?"
     base = "../configs/cifar10-sound.toml"  # relative to the study file
-    budget = "standard"                     # of each audit
+    budget = "standard"                     # of each audit: quick, screening (grids), standard, thorough
     accuracies = [0.87]                     # where methods are compared; the first decides
     smallest_difference = 0.0007            # of MSE; below it a difference is none
 
@@ -56,7 +56,7 @@ AXES = {
     "sigma": "defence.gaussian_noise.sigma",
     "defences": "defence",
 }
-BUDGETS = ("quick", "standard", "thorough")
+BUDGETS = ("quick", "screening", "standard", "thorough")
 _ALONG = ("surrogate.lambd", "defence.gaussian_noise.sigma")
 _KEYS = (
     "name",
