@@ -14,8 +14,8 @@ from studies.publish_reading import Experiment, Finished
 from studies.publish_settings import PLAIN, Settings, Stack
 
 ENVELOPE = (
-    "{name}: at each accuracy and seed the best of {methods}. The choice is made on the test figures, because the "
-    "audits score no validation images: an envelope that favours {name}"
+    "{name}: at each accuracy and seed the best of {methods}. The choice is made on the test figures, because stored "
+    "results have no MSE on validation images: an envelope that favours {name}"
 )
 _ENOUGH_SEEDS = 3
 _Side = tuple[str, Mapping[str, list[Finished]]]
@@ -181,7 +181,7 @@ def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[s
         "across": [_short(each) for each in found.across],
         "hypervolume": {"a": volumes[0], "b": volumes[1], "reference": list(reference)},
         "cost_ratio": summary["pairs"][0]["cost_ratio"],
-        "budgets": sorted({str(each.result.get("budget")) for group in used for each in group}),
+        "budgets": sorted({each.budget for group in used for each in group}),
         "config_hashes": {"a": _hashes(used[0]), "b": _hashes(used[1])},
         "commits": sorted({each.commit for group in used for each in group}),
         "notes": notes,

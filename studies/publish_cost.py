@@ -85,4 +85,4 @@ def _batches(rows: Sequence[Row]) -> str:
 
 
 def _devices(rows: Sequence[Row]) -> str:
-    return ", ".join(sorted({str(each.result.get("device")) for row in rows for each in row.members}))
+    return ", ".join(sorted({each.device for row in rows for each in row.members}))

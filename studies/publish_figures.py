@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from studies.publish_settings import WITHOUT_CEM, Settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FOLDER = "results/figures"
 _COLOURS = {
@@ -32,6 +34,15 @@ _COLOURS = {
 }
 _OTHERS = ("#264653", "#a23b72", "#b08900", "#4f772d", "#5e548e", "#9c6644", "#006d77", "#ae2012")
 _MARKS = "osD^vP<>Xp*h"
+_STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "attention-cem",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
 
 
 def figure_name(experiment: Experiment, data: str) -> str:
@@ -41,33 +52,16 @@ def figure_name(experiment: Experiment, data: str) -> str:
 
 
 def write_figure(root: Path, settings: Settings, experiment: Experiment, data: str) -> str:
-    """Draw every method's curve: seeds as small marks, means with deviations joined along accuracy."""
+    """Draw every method's curve, one panel per base defence: means with deviations, seeds as small marks."""
     import matplotlib
-    from matplotlib.figure import Figure
 
-    style: dict[Any, Any] = {
-        "svg.hashsalt": "attention-cem",
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans"],
-        "font.size": 10,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    rows = rows_of(experiment, data)
-    with matplotlib.rc_context(style):
-        picture = Figure(figsize=(8.4, 4.8), layout="constrained")
-        axes = picture.subplots()
-        methods = list(dict.fromkeys(row.method for row in rows))
-        for place, method in enumerate(methods):
-            colour = _colour(settings, method, place)
-            _draw(axes, [row for row in rows if row.method == method], method, colour, _MARKS[place % len(_MARKS)])
-        axes.set_xlabel("accuracy on test images, %")
-        axes.set_ylabel("MSE of the worst-case attack (higher is more private)")
-        axes.set_title(f"{experiment.title} ({data})", fontsize=10)
-        axes.grid(alpha=0.25)
-        axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-        written = io.BytesIO()
+    panels: dict[str, dict[str, list[Row]]] = {}
+    for row in rows_of(experiment, data):
+        panels.setdefault(settings.split_method(row.method)[0].name, {}).setdefault(row.method, []).append(row)
+    written = io.BytesIO()
+    with matplotlib.rc_context(_STYLE):
+        picture = _picture(settings, panels)
+        picture.suptitle(f"{experiment.title} ({data})", fontsize=10)
         picture.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
     file = root / figure_name(experiment, data)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -77,9 +71,32 @@ def write_figure(root: Path, settings: Settings, experiment: Experiment, data: s
     return figure_name(experiment, data)
 
 
+def _picture(settings: Settings, panels: Mapping[str, Mapping[str, Sequence[Row]]]) -> Figure:
+    from matplotlib.figure import Figure
+
+    alone = len(panels) == 1
+    columns = min(len(panels), 3)
+    lines = math.ceil(len(panels) / columns)
+    picture = Figure(figsize=(8.4, 4.8) if alone else (4.6 * columns, 3.9 * lines), layout="constrained")
+    grid = list(picture.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
+    for axes, (defence, methods) in zip(grid, panels.items(), strict=False):
+        for place, (method, rows) in enumerate(methods.items()):
+            _draw(axes, rows, method, _colour(settings, method, place), _MARKS[place % len(_MARKS)])
+        beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if alone else {}
+        axes.legend(fontsize=8 if alone else 7, frameon=False, **beside)
+        axes.set_title(defence or ("" if alone else "no base defence"), fontsize=9)
+        axes.grid(alpha=0.25)
+        axes.tick_params(labelbottom=True)  # the panel below may be empty
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    picture.supxlabel("accuracy on test images, %", fontsize=10)
+    picture.supylabel("MSE of the worst-case attack (higher is more private)", fontsize=10)
+    return picture
+
+
 def _draw(axes: Axes, rows: Sequence[Row], method: str, colour: str, mark: str) -> None:
     ordered = sorted(rows, key=lambda row: row.accuracy.mean)
-    prominent = method == "sound"
+    prominent = colour == _COLOURS["sound"]
     axes.errorbar(
         [100 * row.accuracy.mean for row in ordered],
         [row.mse.mean for row in ordered],
@@ -111,7 +128,4 @@ def _seeds(rows: Sequence[Row]) -> str:
 
 
 def _colour(settings: Settings, method: str, place: int) -> str:
-    stack, core = settings.split_method(method)
-    if core in _COLOURS and (not stack.name or core == "sound"):
-        return _COLOURS[core]
-    return _OTHERS[place % len(_OTHERS)]
+    return _COLOURS.get(settings.split_method(method)[1], _OTHERS[place % len(_OTHERS)])

@@ -103,8 +103,8 @@ def _experiment(experiment: Experiment, compared: Compared) -> list[str]:
 
 
 def _standing(experiment: Experiment, done: int, planned: int) -> str:
-    devices = sorted({str(each.result.get("device")) for each in experiment.finished})
-    budgets = sorted({str(each.result.get("budget")) for each in experiment.finished})
+    devices = sorted({each.device for each in experiment.finished})
+    budgets = sorted({each.budget for each in experiment.finished})
     told = (
         f"{done} of {planned} runs are done ({experiment.epochs} epochs, attack budget {', '.join(budgets)}, "
         f"{', '.join(devices)})."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +15,6 @@ from attention_cem.studies import Cell, Study, load_study, read_result
 from attention_cem.training.config_reading import config_hash
 from studies.publish_settings import Settings, matches
 from studies.publish_stamps import orphans, result_files, study_files
-
-_POINT = ("lambda", "sigma", "settings", "accuracy", "validation_accuracy", "mse", "receipt_ok", "cost")
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,38 @@ class Finished:
 
     @property
     def commit(self) -> str:
-        return str(self.result.get("commit") or "unknown")
+        return plain(self.result.get("commit") or "unknown")
+
+    @property
+    def device(self) -> str:
+        return plain(self.result.get("device"))
+
+    @property
+    def budget(self) -> str:
+        return plain(self.result.get("budget"))
+
+    @property
+    def attacks(self) -> dict[str, dict[str, Any]]:
+        return {plain(name): entry for name, entry in (self.result.get("attacks") or {}).items()}
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        return self.result.get("cost") or {}
 
     def point(self, method: str | None = None) -> dict[str, Any]:
         """As `attention_cem.studies.compare` takes it; the method's name may be another."""
-        figures = {key: self.result.get(key) for key in _POINT}
-        return {**figures, "method": method or self.method, "data": self.data, "seed": self.seed}
+        return {
+            "method": method or self.method,
+            "data": self.data,
+            "seed": self.seed,
+            "lambda": self.cell.lambd,
+            "sigma": self.cell.sigma,
+            "settings": self.cell.settings,
+            "accuracy": self.result["accuracy"],
+            "mse": self.result["mse"],
+            "receipt_ok": self.result.get("receipt_ok") is True,
+            "cost": self.cost,
+        }
 
 
 @dataclass(frozen=True)
@@ -194,7 +219,27 @@ def _checked(path: Path) -> dict[str, Any]:
     accuracy, mse = result["accuracy"], result["mse"]
     if not 0 <= accuracy <= 1 or not (math.isfinite(mse) and mse >= 0):
         raise ValueError(f"{path}: expected an accuracy from 0 to 1 and a finite MSE, got {accuracy} and {mse}")
+    for key in ("attacks", "cost"):
+        if not isinstance(result.get(key) or {}, dict):
+            raise ValueError(f"{path}: {key} must be an object, got {type(result[key]).__name__}")
+    broken = [name for name, entry in (result.get("attacks") or {}).items() if not isinstance(entry, dict)]
+    broken += [name for name, value in (result.get("cost") or {}).items() if not _is_figure(value)]
+    if broken:
+        raise ValueError(f"{path}: entry {plain(broken[0])!r} of attacks or cost is of the wrong kind")
     return result
+
+
+def _is_figure(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and math.isfinite(value))
+
+
+def plain(value: Any) -> str:
+    """Text of a result as a page may show it: letters, digits and a few signs, not too long.
+
+    >>> plain("NVIDIA H200"), plain("<b>|x")
+    ('NVIDIA H200', '?b??x')
+    """
+    return re.sub(r"[^\w .,:+()/-]", "?", str(value))[:80]
 
 
 def _relative(root: Path, path: Path) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from studies.publish_reading import Experiment, Finished
+from studies.publish_reading import Experiment, Finished, plain
 
 FIRST_ATTACKS = (
     "inverter",
@@ -77,7 +77,7 @@ class Row:
 
     @property
     def budgets(self) -> tuple[str, ...]:
-        return tuple(sorted({str(each.result.get("budget")) for each in self.members}))
+        return tuple(sorted({each.budget for each in self.members}))
 
     @property
     def passed(self) -> int:
@@ -86,18 +86,18 @@ class Row:
 
     @property
     def worst_attacks(self) -> str:
-        return ", ".join(sorted({str(each.result.get("attack")) for each in self.members}))
+        return ", ".join(sorted({plain(each.result.get("attack")) for each in self.members}))
 
     @property
     def shutoff(self) -> Spread | None:
         return spread_of_known(each.result.get("shutoff_share") for each in self.members)
 
     def attack(self, name: str, figure: str = "mse") -> Spread | None:
-        entries = [(each.result.get("attacks") or {}).get(name) or {} for each in self.members]
+        entries = [each.attacks.get(name) or {} for each in self.members]
         return spread_of_known(entry.get(figure) for entry in entries)
 
     def cost(self, figure: str) -> Spread | None:
-        return spread_of_known((each.result.get("cost") or {}).get(figure) for each in self.members)
+        return spread_of_known(each.cost.get(figure) for each in self.members)
 
     @property
     def source(self) -> str:
@@ -122,7 +122,7 @@ def rows_of(experiment: Experiment, data: str) -> list[Row]:
 
 def attack_names(rows: Sequence[Row]) -> list[str]:
     """Every attack that some row has, the well-known ones first."""
-    present = dict.fromkeys(name for row in rows for each in row.members for name in each.result.get("attacks") or {})
+    present = dict.fromkeys(name for row in rows for each in row.members for name in each.attacks)
     return [name for name in FIRST_ATTACKS if name in present] + [n for n in present if n not in FIRST_ATTACKS]
 
 

@@ -91,6 +91,11 @@ class Settings:
                 return stack, core
         return PLAIN, method
 
+    def defence_and_core(self, method: str) -> tuple[str, str]:
+        """The same by the defence's name: ``sound_arl`` and ``arl_sound`` are one."""
+        stack, core = self.split_method(method)
+        return stack.name, core
+
 
 def matches(name: str, patterns: tuple[str, ...]) -> bool:
     """Whether a study's name matches one of the patterns."""

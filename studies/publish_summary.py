@@ -111,19 +111,18 @@ def _methods(experiment: Experiment) -> dict[str, Any]:
 
 
 def _cell(each: Finished) -> dict[str, Any]:
-    attacks = each.result.get("attacks") or {}
     return {
         "study": each.study,
         "cell": each.cell.id,
         "config_hash": each.config_hash,
-        "commit": each.result.get("commit"),
+        "commit": each.commit,
         "method": each.method,
         "data": each.data,
         "seed": each.seed,
         "epochs": each.cell.config.train.epochs,
         **{key: each.result.get(key) for key in _CELL.split()},
-        "attacks": {name: {key: entry.get(key) for key in _ATTACK} for name, entry in attacks.items()},
-        "cost": each.result.get("cost"),
+        "attacks": {name: {key: entry.get(key) for key in _ATTACK} for name, entry in each.attacks.items()},
+        "cost": each.cost,
     }
 
 

@@ -27,7 +27,7 @@ def targets_of(
         if "comparison" in target:
             standing = _comparison(target, comparisons, missing)
         elif "method" in target:
-            standing = _worst_case(target, experiments)
+            standing = _worst_case(target, settings, experiments)
         elif "cost_of" in target:
             standing = _cost(target, cost_figures(root, settings, experiments))
         else:
@@ -59,7 +59,7 @@ def _known(found: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def _mean_seconds(experiment: Experiment, data: str, method: str) -> float | None:
-    costs = [(each.result.get("cost") or {}).get("seconds_per_epoch") for each in experiment.of(data, method)]
+    costs = [each.cost.get("seconds_per_epoch") for each in experiment.of(data, method)]
     known = [cost for cost in costs if cost is not None]
     return fmean(known) if known else None
 
@@ -82,18 +82,21 @@ def _comparison(
     return _standing(threshold, gain, ci95, met, f"{at}, 95 % interval {ci95[0]:.3f} to {ci95[1]:.3f}")
 
 
-def _worst_case(target: Mapping[str, Any], experiments: Sequence[Experiment]) -> dict[str, Any]:
+def _worst_case(target: Mapping[str, Any], settings: Settings, experiments: Sequence[Experiment]) -> dict[str, Any]:
     method, data, budget = target["method"], target["data"], target["budget"]
     accuracy, mse = target["accuracy_at_least"], target["mse_at_least"]
     threshold = f"worst-case MSE ≥ {mse:g} at ≥ {100 * accuracy:g} % accuracy, {budget} attacks"
-    rows = [row for each in experiments for row in rows_of(each, data) if row.method == method]
+    meant = settings.defence_and_core(method)
+    every = [row for each in experiments for row in rows_of(each, data)]
+    rows = [row for row in every if settings.defence_and_core(row.method) == meant]
     if not rows:
         return _standing(threshold, None, None, None, f"no results of {method} on {data}")
     reached = [row for row in rows if row.accuracy.mean >= accuracy]
     if not reached:
         highest = max(row.accuracy.mean for row in rows)
         why = f"no setting reaches the accuracy: the highest is {100 * highest:.2f} %"
-        waiting = sum(cell.method == method for each in experiments for one in each.studies for cell in one.missing)
+        cells = [cell for each in experiments for stored in each.studies for cell in stored.missing]
+        waiting = sum(settings.defence_and_core(cell.method) == meant for cell in cells)
         if waiting:
             return _standing(threshold, None, None, None, f"{why}; {waiting} runs are still missing")
         return _standing(threshold, None, None, False, why)

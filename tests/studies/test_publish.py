@@ -23,10 +23,10 @@ def page(root: Path, name: str) -> str:
     return (root / "results" / f"{name}.md").read_text()
 
 
-@pytest.fixture
-def done(tmp_path: Path) -> Path:
-    """A repository whose main study is complete and published."""
-    root = repository(tmp_path, MAIN)
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository whose main study is complete and published; nobody changes it."""
+    root = repository(tmp_path_factory.mktemp("done"), MAIN)
     fill(root, "main-cifar10")
     publish(root)
     return root
@@ -174,6 +174,9 @@ def test_publish__results_without_a_study_file_are_listed(tmp_path: Path) -> Non
         ({"mse": float("nan")}, "finite MSE"),
         ({"mse": -0.1}, "finite MSE"),
         ({"format": "other"}, "is no attention-cem/study-result"),
+        ({"attacks": [1]}, "attacks must be an object, got list"),
+        ({"attacks": {"inverter": 1}}, "entry 'inverter' of attacks or cost"),
+        ({"cost": {"seconds_per_epoch": "1"}}, "entry 'seconds_per_epoch' of attacks or cost"),
     ],
 )
 def test_publish__a_broken_result_stops_everything(tmp_path: Path, change: dict[str, Any], message: str) -> None:
