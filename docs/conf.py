@@ -25,6 +25,8 @@ extensions = [
     "chinese_search",
     "two_languages",
     "house_docstrings",
+    "generated_results",
+    "freshness",
 ]
 templates_path = ["_templates"]
 myst_enable_extensions = ["amsmath", "attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
