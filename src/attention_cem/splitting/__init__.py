@@ -1,5 +1,6 @@
 """Cut any model into a client and a server; own backbones; inverters for what passes between the halves."""
 
+from attention_cem.splitting.blind_input import BlindInput
 from attention_cem.splitting.bottleneck import Bottleneck
 from attention_cem.splitting.cutting import Cut, list_cuts, split
 from attention_cem.splitting.inverters import INVERTER_PRESETS, ResidualInverter, build_inverter
@@ -15,6 +16,7 @@ from attention_cem.splitting.split_model import SplitModel, evaluating, z_shape_
 __all__ = [
     "INVERTER_PRESETS",
     "Backbone",
+    "BlindInput",
     "Bottleneck",
     "Cut",
     "ResidualInverter",

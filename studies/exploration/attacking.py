@@ -1,0 +1,79 @@
+"""The exploration's attack: a residual inverter that knows the noise, and what it rebuilds of unseen images."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention_cem.data import ImageSet
+from attention_cem.splitting import ResidualInverter
+from studies.exploration.cell import Cell
+from studies.exploration.graphed import graphed
+
+ATTACK_BATCH = 512
+
+
+@torch.no_grad()
+def features_of(client: nn.Module, images: Tensor, device: str) -> Tensor:
+    client.eval()
+    out = []
+    for part in images.split(2500):
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            out.append(client(part.float() / 255).float())
+    return torch.cat(out)
+
+
+def attack(
+    cell: Cell, model: nn.Module, train_set: ImageSet, scored: dict[str, ImageSet], device: str
+) -> dict[str, float]:
+    """Train a residual inverter on the training images and score it on images it never saw: mean per-image MSE."""
+    torch.manual_seed(cell.seed + 777)
+    z = features_of(model.client, train_set.images, device)
+    inverter = (
+        ResidualInverter(tuple(z.shape[1:]), train_set.image_shape).to(device).to(memory_format=torch.channels_last)
+    )
+    optimiser = torch.optim.Adam(inverter.parameters(), 1e-3, weight_decay=1e-4, capturable=device == "cuda")
+    steps = len(train_set) // ATTACK_BATCH
+    total = steps * cell.attack_epochs
+    rates = (0.5e-3 * (1 + torch.cos(torch.pi * torch.arange(total, dtype=torch.float64) / total))).float().to(device)
+    rate = torch.zeros((), device=device)
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+    order = torch.zeros(steps, ATTACK_BATCH, dtype=torch.int64, device=device)
+    counter, in_epoch = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
+    last_rate = torch.tensor([total - 1], device=device)
+
+    def step() -> None:
+        index = order.index_select(0, in_epoch)[0]
+        target = train_set.images.index_select(0, index).float().div(255)
+        feature = z.index_select(0, index)
+        rate.copy_(rates.index_select(0, torch.minimum(counter, last_rate))[0])
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            rebuilt = inverter(feature + cell.sigma * torch.randn_like(feature))
+        F.mse_loss(rebuilt.float(), target).backward()
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        counter.add_(1)
+        in_epoch.add_(1)
+
+    inverter.train()
+    generator = torch.Generator().manual_seed(cell.seed)
+    run = None
+    for epoch in range(cell.attack_epochs):
+        order.copy_(torch.randperm(len(train_set), generator=generator)[: steps * ATTACK_BATCH].view(steps, -1))
+        in_epoch.zero_()
+        if run is None:
+            run = graphed(step, device)
+        for _ in range(int(in_epoch) if epoch == 0 else 0, steps):
+            run()
+    inverter.eval()
+    return {f"mse_{name}": rebuilding_error(cell, model, inverter, images, device) for name, images in scored.items()}
+
+
+@torch.no_grad()
+def rebuilding_error(cell: Cell, model: nn.Module, inverter: nn.Module, images: ImageSet, device: str) -> float:
+    errors = []
+    for part in images.images.split(1000):
+        feature = features_of(model.client, part, device)
+        rebuilt = inverter(feature + cell.sigma * torch.randn_like(feature))
+        errors.append((rebuilt.float() - part.float() / 255).square().flatten(1).mean(1))
+    return float(torch.cat(errors).mean())

@@ -1,0 +1,75 @@
+"""What the exploration runs: lists of cells, the most informative first."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from studies.exploration.cell import Cell
+
+KMEANS_FLOOR = {"var_threshold": 1.0, "gamma": 1e-6}
+
+
+def smoke() -> list[Cell]:
+    """One of each kind, tiny: shows that everything runs."""
+    tiny = {"epochs": 2, "attack_epochs": 1, "warmup_epochs": 1}
+    return [
+        Cell("noise", **tiny),
+        Cell("kmeans", 5, **tiny),
+        Cell("slot_mixture", 0.3, **tiny),
+        Cell("logdet", 0.3, leak=0.5, **tiny),
+        Cell("gated_adversary", 0.3, arl=0.3, **tiny),
+        Cell("noise", leak=1.0, leak_features=64, blind=2, contrast=True, **tiny),
+    ]
+
+
+def leads() -> list[Cell]:
+    """One seed: the linear attacker as a penalty, clients that do not see slow waves, and their pairs."""
+    cells = [Cell("noise", leak=weight) for weight in (1.0, 2.0, 4.0)]
+    cells += [Cell("noise", blind=waves) for waves in (1, 2, 3, 4)]
+    cells += [Cell("noise", blind=2, contrast=True)]
+    cells += [Cell("noise", leak=1.0, blind=2), Cell("one_gaussian", 0.1, blind=2), Cell("kmeans", 5, blind=2)]
+    cells += [Cell("one_gaussian", 0.1, leak=1.0), Cell("noise", leak=1.0, leak_features=512)]
+    cells += [Cell("noise", sigma=s) for s in (0.025, 0.1, 0.2, 0.3)]
+    cells += [Cell("kmeans", 3), Cell("kmeans", 5), Cell("kmeans", 1.5, options=KMEANS_FLOOR)]
+    cells += [Cell("noise", arl=0.3, blind=2), Cell("noise", arl=0.3, leak=1.0)]
+    cells += [Cell("noise", leak=1.0, sigma=0.1), Cell("one_gaussian", 0.1, sigma=0.1), Cell("kmeans", 5, sigma=0.1)]
+    cells += [Cell("one_gaussian", 0.1), Cell("kmeans", 0.5, options=KMEANS_FLOOR), Cell("noise", leak=0.5)]
+    return cells
+
+
+def curves() -> list[Cell]:
+    """Two seeds: curves over σ and λ of every design."""
+    cells = [Cell("noise", sigma=s) for s in (0.025, 0.1, 0.2, 0.3)]
+    cells += [Cell("kmeans", lam) for lam in (3, 5, 10)]
+    cells += [Cell("kmeans", lam, schedule="reference") for lam in (8, 16)]
+    cells += [Cell("one_gaussian", lam) for lam in (0.05, 0.1, 0.2)]
+    cells += [Cell("slot_mixture", lam) for lam in (0.05, 0.1, 0.2)]
+    cells += [Cell("logdet", lam) for lam in (0.1, 0.2)]
+    cells += [Cell("gated_adversary", lam) for lam in (0.15, 0.3)]
+    cells += [Cell("noise", leak=weight) for weight in (0.5, 1.0, 2.0)]
+    return [replace(cell, seed=seed) for seed in (0, 1) for cell in cells]
+
+
+def adversaries() -> list[Cell]:
+    """Two seeds: every design together with an adversarial inverter."""
+    cells = [Cell("noise"), Cell("kmeans", 3), Cell("one_gaussian", 0.1), Cell("slot_mixture", 0.1)]
+    cells += [Cell("logdet", 0.1), Cell("gated_adversary", 0.15), Cell("noise", leak=1.0)]
+    return [replace(cell, arl=0.3, seed=seed) for seed in (0, 1) for cell in cells]
+
+
+def modes() -> list[Cell]:
+    """Classes that are five classes each: CIFAR-100 with its coarse labels, one slot against eight."""
+    return [
+        Cell("slot_mixture", lam, seed=seed, data="cifar100_coarse", options={"num_slots": slots})
+        for seed in (0, 1)
+        for slots in (1, 8)
+        for lam in (0.05, 0.15)
+    ]
+
+
+PLANS: dict[str, Callable[[], list[Cell]]] = {
+    "smoke": smoke,
+    "leads": leads,
+    "curves": curves,
+    "adversaries": adversaries,
+    "modes": modes,
+}
