@@ -37,6 +37,18 @@ def test_score__equals_scikit_image(kind: str, size: int) -> None:
     np.testing.assert_allclose(found.ssim, expected, atol=1e-5)
 
 
+def test_score__many_images_are_scored_as_few_are() -> None:
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randint(256, (1203, 3, 12, 12), generator=generator, dtype=torch.uint8)
+    guess = torch.rand(1203, 3, 12, 12, generator=generator)
+    found = score(guess, truth, torch.device("cpu"))
+    last = score(guess[-7:], truth[-7:])
+    assert found.ssim is not None and last.ssim is not None
+    for whole, part in ((found.mse, last.mse), (found.psnr, last.psnr), (found.ssim, last.ssim)):
+        assert len(whole) == 1203
+        torch.testing.assert_close(whole[-7:], part)
+
+
 def test_score__psnr_is_the_mean_of_per_image_values_not_that_of_the_mean() -> None:
     truth = torch.zeros(2, 3, 16, 16, dtype=torch.uint8)
     guess = torch.stack([torch.full((3, 16, 16), 0.1), torch.full((3, 16, 16), 0.01)])

@@ -27,7 +27,9 @@ lambda = [0.0, 0.5]
 
 
 @pytest.mark.slow
-def test_study__two_real_runs_are_trained_audited_and_compared(tmp_path: Path) -> None:
+def test_study__two_real_runs_are_trained_audited_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("training.building", "auditing.run_adapter"):  # the cell hands its images to both
+        monkeypatch.delattr(f"attention_cem.{module}.load_data")
     file = tmp_path / "real.toml"
     file.write_text(STUDY)
     study = load_study(file, tmp_path / "out")

@@ -182,7 +182,7 @@ class _Desk:
         result = attack.run(
             self.challenge, device=self.device, seed=self.seed, progress=self._shown(name), starts=starts
         )
-        scores = score(result.reconstructions, self.images[: len(result.reconstructions)])
+        scores = score(result.reconstructions, self.images[: len(result.reconstructions)], self.device)
         receipt = replace(
             result.receipt.with_scores(float(scores.mse.mean())),
             calibrated=calibration.passed,

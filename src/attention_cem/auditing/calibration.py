@@ -10,6 +10,8 @@ import hashlib
 import json
 import math
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,11 @@ from attention_cem.auditing.challenge_files import write_challenge
 from attention_cem.auditing.scores import score
 from attention_cem.data import ImageSet, mse_per_image, split_validation, to_float
 from attention_cem.defences import DefenceStack, GaussianNoise
+
+try:
+    import fcntl
+except ImportError:  # not a Unix system: there, workers that start together may calibrate the same twice
+    fcntl = None  # type: ignore[assignment]
 
 NEAR_PERFECT_PSNR = 30.0
 FLOOR_TOLERANCE = 0.02
@@ -110,6 +117,24 @@ def calibrate(
     stored = cache / f"{attack.kind}-{name}.json"
     if stored.is_file():
         return Calibration(**read_json(stored)["calibration"])
+    cache.mkdir(parents=True, exist_ok=True)
+    with _alone(stored.with_suffix(".lock")):
+        # Whoever had to wait finds the outcome there.
+        if not stored.is_file():
+            outcome = _outcome(attack, plain, challenge, device, most_images, seed, progress)
+            write_json_atomically(stored, {"key": key, "calibration": outcome.__dict__})
+        return Calibration(**read_json(stored)["calibration"])
+
+
+def _outcome(
+    attack: Attack,
+    plain: Attack,
+    challenge: Challenge,
+    device: torch.device,
+    most_images: int,
+    seed: int,
+    progress: Progress,
+) -> Calibration:
     owned = challenge.attacker_images().limit(most_images, seed)
     fit, held_out = split_validation(owned, 0.1, seed)
 
@@ -127,15 +152,23 @@ def calibrate(
     blind = run(
         constant_client(challenge.z_shape, challenge.image_shape), DefenceStack([GaussianNoise(_CONSTANT_NOISE)]), 1
     )
-    of_clear = score(clear, held_out.images[: len(clear)])
-    constant_mse = float(score(blind, held_out.images[: len(blind)]).mse.mean())
+    of_clear = score(clear, held_out.images[: len(clear)], device)
+    constant_mse = float(score(blind, held_out.images[: len(blind)], device).mse.mean())
     floor = mean_image_mse(fit, held_out.images[: len(blind)])
-    outcome = _judged(
-        attack.rebuilds_unseen, float(of_clear.psnr.mean()), float(of_clear.mse.mean()), constant_mse, floor
-    )
-    cache.mkdir(parents=True, exist_ok=True)
-    write_json_atomically(stored, {"key": key, "calibration": outcome.__dict__})
-    return outcome
+    return _judged(attack.rebuilds_unseen, float(of_clear.psnr.mean()), float(of_clear.mse.mean()), constant_mse, floor)
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Wait until no other process is inside; the system frees the lock of a process that was killed."""
+    if fcntl is None:
+        yield
+        return
+    with lock.open("a") as file:
+        # Some file systems have no locks; there, too, the worst is work done twice.
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def mean_image_mse(owned: ImageSet, images: torch.Tensor) -> float:

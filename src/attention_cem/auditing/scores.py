@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -39,23 +41,39 @@ class Scores:
         """
         return {
             "mse": float(self.mse.double().mean()),
-            "ci95": list(bootstrap_ci(self.mse)),
+            "ci95": list(self._interval),
             "psnr": float(self.psnr.double().mean()),
             "ssim": None if self.ssim is None else float(self.ssim.double().mean()),
         }
 
+    @cached_property
+    def _interval(self) -> tuple[float, float]:
+        return bootstrap_ci(self.mse)
 
-def score(reconstructions: Tensor, images: Tensor) -> Scores:
-    """Compare reconstructions ``(N, C, H, W)`` in [0, 1] with the true uint8 images of the same shape."""
+
+def score(reconstructions: Tensor, images: Tensor, device: torch.device | None = None) -> Scores:
+    """Compare reconstructions ``(N, C, H, W)`` in [0, 1] with the true uint8 images of the same shape.
+
+    Args:
+        reconstructions: what an attack made of the images.
+        images: the images.
+        device: where to compute; by default where the reconstructions are. The scores are on the CPU.
+    """
     if not bool(torch.isfinite(reconstructions).all()):
         raise ValueError("reconstructions hold NaN or infinity; the attack diverged")
-    truth = to_float(images)
-    chunks = list(zip(reconstructions.float().clamp(0, 1).split(_CHUNK), truth.split(_CHUNK), strict=True))
-    mse = torch.cat([mse_per_image(a, b) for a, b in chunks])
-    psnr = torch.cat([psnr_per_image(a, b, 1.0) for a, b in chunks]).clamp(max=-10 * torch.tensor(_LEAST_MSE).log10())
+    place = reconstructions.device if device is None else device
     large_enough = min(images.shape[-2:]) >= 11
-    ssim = torch.cat([ssim_per_image(a, b, 1.0) for a, b in chunks]) if large_enough else None
-    return Scores(mse, psnr, ssim)
+    mse, psnr, ssim = [], [], []
+    for guess, truth in zip(reconstructions.split(_CHUNK), images.split(_CHUNK), strict=True):
+        a, b = guess.to(place).float().clamp(0, 1), to_float(truth.to(place))
+        mse.append(mse_per_image(a, b))
+        psnr.append(psnr_per_image(a, b, 1.0))
+        if large_enough:
+            ssim.append(ssim_per_image(a, b, 1.0))
+    most = -10 * math.log10(_LEAST_MSE)
+    return Scores(
+        torch.cat(mse).cpu(), torch.cat(psnr).cpu().clamp(max=most), torch.cat(ssim).cpu() if large_enough else None
+    )
 
 
 def bootstrap_ci(values: Tensor, level: float = 0.95, seed: int = 0) -> tuple[float, float]:

@@ -1,0 +1,62 @@
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attention_cem.attacks import ClassMeanAttack
+from attention_cem.auditing import calibration
+from attention_cem.auditing.calibration import Calibration, calibrate
+from tests.attacks.helpers import challenge_for, identity_client, noise, small_data
+
+
+def test_calibrate__workers_that_start_together_do_the_work_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=40, test=10))
+    begun: list[int] = []
+
+    def slowly(*_: Any) -> Calibration:
+        begun.append(1)
+        time.sleep(0.3)
+        return Calibration(40.0, 0.0001, 0.1, 0.1, True, False, "as expected on both clients")
+
+    monkeypatch.setattr(calibration, "_outcome", slowly)
+    found: list[Calibration] = []
+
+    def work() -> None:
+        found.append(
+            calibrate(
+                ClassMeanAttack(),
+                challenge,
+                device=torch.device("cpu"),
+                most_images=40,
+                cache=tmp_path / "shared",
+                progress=lambda *_: None,
+            )
+        )
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(begun) == 1 and len(found) == 4 and len(set(found)) == 1
+
+
+def test_calibrate__a_worker_that_failed_leaves_the_work_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=40, test=10))
+    options: dict[str, Any] = {"most_images": 40, "cache": tmp_path / "shared", "progress": lambda *_: None}
+
+    def out_of_memory(*_: Any) -> Calibration:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(calibration, "_outcome", out_of_memory)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            calibrate(ClassMeanAttack(), challenge, device=torch.device("cpu"), **options)
+    assert calibrate(ClassMeanAttack(), challenge, device=torch.device("cpu"), **options).identity_psnr > 0
