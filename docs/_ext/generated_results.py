@@ -1,7 +1,8 @@
 """Generated results as pages of the handbook: ``{generated} results/main.md``.
 
 The file is taken as it is, so that no figure is typed twice. Its title is left out (the page has one in its own
-language), and its links lead to the pages that show the same file.
+language), and its links lead to the pages that show the same file. Where the file does not name commits itself,
+``:inputs: FOLDER`` adds which commit stored the figures it was made from.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
+from provenance import sentence
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
@@ -53,6 +56,7 @@ class Generated(SphinxDirective):
 
     required_arguments = 1
     has_content: ClassVar[bool] = False
+    option_spec: ClassVar[dict[str, Any]] = {"inputs": directives.unchanged_required}
 
     def run(self) -> list[nodes.Node]:
         """Read, adapt and parse the file in place."""
@@ -60,7 +64,10 @@ class Generated(SphinxDirective):
         if PAGES.get(file) != self.env.docname:
             raise self.error(f"{file} belongs on the page {PAGES.get(file)!r}, not on {self.env.docname!r}")
         self.env.note_dependency(str(root / file))
-        text = for_the_handbook((root / file).read_text(encoding="utf-8"), file, root)
+        before = ""
+        if "inputs" in self.options:
+            before = sentence(root, self.options["inputs"], chinese=self.config.language.startswith("zh")) + "\n\n"
+        text = before + for_the_handbook((root / file).read_text(encoding="utf-8"), file, root)
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
