@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from attention_cem.data.pixels import Normalise
+from attention_cem.splitting import BlindInput
 
 _LAYER_NAMES = [
     "AdaptiveAvgPool2d",
@@ -53,7 +54,10 @@ _LAYER_NAMES = [
     "Upsample",
     "ZeroPad2d",
 ]
-LAYERS: dict[str, type[nn.Module]] = {name: getattr(nn, name) for name in _LAYER_NAMES} | {"Normalise": Normalise}
+LAYERS: dict[str, type[nn.Module]] = {name: getattr(nn, name) for name in _LAYER_NAMES} | {
+    "BlindInput": BlindInput,
+    "Normalise": Normalise,
+}
 
 _TORCH_NAMES = [
     "abs",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 from .base import Defence
 
 _KNOWN: dict[str, type[Defence]] = {}
+_ELSEWHERE = {"linear_leakage": "attention_cem.surrogates.leakage_penalty"}  # imported on first use
 _Kind = TypeVar("_Kind", bound=type[Defence])
 
 
@@ -50,8 +52,11 @@ def build_defence(config: Mapping[str, Any], context: Mapping[str, Any] | None =
     name = config.get("name")
     if not isinstance(name, str):
         raise ValueError(f"a defence needs a 'name', received the keys {sorted(map(str, config))}")
+    if name in _ELSEWHERE:
+        importlib.import_module(_ELSEWHERE[name])
     if name not in _KNOWN:
-        raise ValueError(f"unknown defence {name!r}{_nearest(name, _KNOWN)} Known: {', '.join(sorted(_KNOWN))}")
+        names = sorted({*_KNOWN, *_ELSEWHERE})
+        raise ValueError(f"unknown defence {name!r}{_nearest(name, names)} Known: {', '.join(names)}")
     kind = _KNOWN[name]
     accepted = inspect.signature(kind.__init__).parameters
     arguments = {key: value for key, value in config.items() if key not in ("name", "guarantee")}

@@ -7,6 +7,7 @@ from attention_cem.surrogates.gated import GatedAttentionCEM, GatedAttentionPool
 from attention_cem.surrogates.hybrid import HybridCEM
 from attention_cem.surrogates.kmeans import KMeansCEM
 from attention_cem.surrogates.leakage import LeakageOutput, LinearLeakage
+from attention_cem.surrogates.leakage_penalty import LinearLeakagePenalty
 from attention_cem.surrogates.memory import ClassMemory
 from attention_cem.surrogates.objectives import StudyOnlyWarning
 from attention_cem.surrogates.registry import build_surrogate, register_surrogate, surrogate_names
@@ -27,6 +28,7 @@ __all__ = [
     "KMeansCEM",
     "LeakageOutput",
     "LinearLeakage",
+    "LinearLeakagePenalty",
     "SelfDeceptionAlarm",
     "SlotAttention",
     "SlotCrossAttentionCEM",

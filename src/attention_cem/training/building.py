@@ -12,7 +12,7 @@ from torch import nn
 
 from attention_cem.data import Augment, Batches, ImageData, ImageSet, load_data, split_validation
 from attention_cem.defences import DefenceStack, build_stack, model_context
-from attention_cem.splitting import Bottleneck, SplitModel, build_split_model, z_shape_of
+from attention_cem.splitting import BlindInput, Bottleneck, SplitModel, build_split_model, z_shape_of
 from attention_cem.surrogates import build_surrogate
 from attention_cem.surrogates.base import ConditionalEntropySurrogate
 from attention_cem.training.config import Config, DataConfig, ModelConfig
@@ -167,6 +167,9 @@ def build_networks(
         model = build_split_model(
             config.model.name, num_classes, image_shape, config.model.cut, _bottleneck(config.model)
         )
+        if config.model.blind_frequencies:
+            blind = BlindInput(*image_shape[1:], config.model.blind_frequencies, config.model.blind_contrast)
+            model.client = nn.Sequential(blind, model.client)
     z_shape = z_shape_of(model.client, image_shape)
     seed_stream(cpu, "defences", config.train.seed)
     stack = build_stack(

@@ -38,6 +38,8 @@ class ModelConfig:
     cut: str | None = option(None, "layer behind which to cut; otherwise the backbone's own")
     bottleneck_channels: int = option(8, "channels of z after the bottleneck; 0 for a bare cut")
     bottleneck_activation: Literal["sigmoid", "none"] = option("sigmoid", "activation of the bottleneck")
+    blind_frequencies: int = option(0, "slowest cosine waves a side that the client does not see; 0 shows it all")
+    blind_contrast: bool = option(False, "with blind_frequencies: the client does not see the contrast either")
 
 
 @dataclass(frozen=True)

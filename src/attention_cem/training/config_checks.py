@@ -27,6 +27,7 @@ def check_config(config: Config) -> None:
     _at_least("train.check_steps", train.check_steps, 1)
     _at_least("run.checkpoint_epochs", run.checkpoint_epochs, 1)
     _at_least("model.bottleneck_channels", config.model.bottleneck_channels, 0)
+    _at_least("model.blind_frequencies", config.model.blind_frequencies, 0)
     _at_least("data.crop_padding", data.crop_padding, 0)
     _at_least("surrogate.ramp_epochs", surrogate.ramp_epochs, 1)
     _at_least("surrogate.attention_warmup_epochs", surrogate.attention_warmup_epochs, 0)
@@ -65,6 +66,8 @@ def _check_together(config: Config) -> None:
         raise ConfigError(
             f"surrogate.lambd is {surrogate.lambd}, but surrogate.name is 'none'; name a surrogate or set lambd to 0"
         )
+    if config.model.blind_contrast and not config.model.blind_frequencies:
+        raise ConfigError("model.blind_contrast needs model.blind_frequencies of at least 1")
     if data.classes_per_batch is not None and (data.classes_per_batch < 1 or train.batch_size % data.classes_per_batch):
         raise ConfigError(
             f"train.batch_size {train.batch_size} must be a multiple of data.classes_per_batch {data.classes_per_batch}"

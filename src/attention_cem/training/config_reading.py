@@ -18,6 +18,8 @@ from attention_cem.training.config import Config
 from attention_cem.training.config_checks import ConfigError, check_config
 
 _MAX_FILE_BYTES = 1 << 20
+# Settings that came after results had been published, with the value that means "as before": it leaves hashes alone.
+_ADDED_LATER = {"model.blind_frequencies": 0, "model.blind_contrast": False}
 _NOT_HASHED = ("run", "data.root", "data.on_device")
 
 
@@ -56,7 +58,8 @@ def config_to_dict(config: Config) -> dict[str, Any]:
 
 def config_hash(config: Config) -> str:
     """SHA-256 of everything that changes what is computed: all but the ``run`` section and where data lies."""
-    text = json.dumps(comparable(config), sort_keys=True)
+    settings = {k: v for k, v in comparable(config).items() if k not in _ADDED_LATER or v != _ADDED_LATER[k]}
+    text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -1,6 +1,7 @@
 """Merge the task's and the surrogate's gradients at the cut, and run the client's backward once."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,55 @@ from torch import Tensor, nn
 def detach_at_cut(z: Tensor) -> Tensor:
     """What the server receives: the values of z as a leaf that collects the gradient the server sends back."""
     return z.detach().requires_grad_()
+
+
+class RobGradients(NamedTuple):
+    """The gradients of rob_loss, found before or beside those of the task loss."""
+
+    at_cut: Tensor | None
+    """Gradient with respect to the feature; None if rob_loss does not depend on it."""
+    estimator: list[tuple[nn.Parameter, Tensor]]
+    """The estimator's parameters with their gradients."""
+    finite: Tensor
+    """() bool: whether rob_loss and all its gradients are finite."""
+
+
+def rob_gradients(
+    feature: Tensor, rob_loss: Tensor, estimator: nn.Module | Iterable[nn.Parameter] = ()
+) -> RobGradients:
+    """Gradients of rob_loss; arguments as for `backward_at_cut`, of which this is the first half."""
+    if not feature.is_leaf or not feature.requires_grad:
+        raise ValueError("feature must come from detach_at_cut(z): a leaf tensor that requires a gradient")
+    parameters = estimator.parameters() if isinstance(estimator, nn.Module) else estimator
+    learned = [p for p in parameters if p.requires_grad]
+    at_cut, *own = torch.autograd.grad(rob_loss, [feature, *learned], allow_unused=True, retain_graph=False)
+    present = [g for g in (at_cut, *own) if g is not None]
+    finite = torch.stack([torch.isfinite(t).all() for t in (rob_loss.detach(), *present)]).all()
+    return RobGradients(at_cut, [(p, g) for p, g in zip(learned, own, strict=True) if g is not None], finite)
+
+
+def merge_at_cut(
+    z: Tensor,
+    feature: Tensor,
+    task_loss: Tensor,
+    rob: RobGradients,
+    *,
+    lambd: float | Tensor,
+    plain_sum: bool = False,
+) -> Tensor:
+    """The second half of `backward_at_cut`: the task's backward, the sum at the cut, the client's backward."""
+    if feature.shape != z.shape:
+        raise ValueError(f"feature has shape {tuple(feature.shape)}, but z has {tuple(z.shape)}")
+    task_loss.backward()
+    at_cut = torch.zeros_like(z) if feature.grad is None else feature.grad
+    if rob.at_cut is not None:
+        at_cut = at_cut + lambd * torch.where(rob.finite, rob.at_cut, 0)
+    factor = lambd if plain_sum else 1
+    for parameter, gradient in rob.estimator:
+        gradient = factor * torch.where(rob.finite, gradient, 0)
+        parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+    z.backward(at_cut)
+    return ~rob.finite
 
 
 def backward_at_cut(
@@ -58,24 +108,7 @@ def backward_at_cut(
     >>> bool(skipped), client.weight.grad.shape
     (False, torch.Size([8, 5]))
     """
-    if not feature.is_leaf or not feature.requires_grad:
-        raise ValueError("feature must come from detach_at_cut(z): a leaf tensor that requires a gradient")
     if feature.shape != z.shape:
         raise ValueError(f"feature has shape {tuple(feature.shape)}, but z has {tuple(z.shape)}")
-    parameters = estimator.parameters() if isinstance(estimator, nn.Module) else estimator
-    learned = [p for p in parameters if p.requires_grad]
-    gradients = torch.autograd.grad(rob_loss, [feature, *learned], allow_unused=True, retain_graph=False)
-    present = [g for g in gradients if g is not None]
-    finite = torch.stack([torch.isfinite(t).all() for t in (rob_loss.detach(), *present)]).all()
-
-    task_loss.backward()
-    at_cut = torch.zeros_like(z) if feature.grad is None else feature.grad
-    if gradients[0] is not None:
-        at_cut = at_cut + lambd * torch.where(finite, gradients[0], 0)
-    factor = lambd if plain_sum else 1
-    for parameter, gradient in zip(learned, gradients[1:], strict=True):
-        if gradient is not None:
-            gradient = factor * torch.where(finite, gradient, 0)
-            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
-    z.backward(at_cut)
-    return ~finite
+    rob = rob_gradients(feature, rob_loss, estimator)
+    return merge_at_cut(z, feature, task_loss, rob, lambd=lambd, plain_sum=plain_sum)

@@ -15,7 +15,7 @@ from attention_cem.defences import DefenceStack
 from attention_cem.splitting import SplitModel
 from attention_cem.surrogates.base import ConditionalEntropySurrogate, SurrogateOutput
 from attention_cem.training.activation import SurrogateMode
-from attention_cem.training.cut_gradient import backward_at_cut, detach_at_cut
+from attention_cem.training.cut_gradient import RobGradients, detach_at_cut, merge_at_cut, rob_gradients
 from attention_cem.training.distributed import World
 from attention_cem.training.meter import Meter
 from attention_cem.training.nonfinite import NonFiniteMonitor
@@ -48,7 +48,8 @@ class TrainingStep:
 
     with the surrogate's gradient λ·∂rob_loss/∂z added at the cut. Penalties are taken on the leaf the server's
     gradient arrives at, so that one backward pass of the client carries everything. The surrogate sees the clean
-    feature of the global batch in full precision.
+    feature of the global batch in full precision. It depends on z alone, as the server does: on a CUDA device the two
+    run beside each other.
 
     All inputs and all state are tensors on one device and nothing is read back, so that the call can be recorded
     as a CUDA graph. ``lambd`` is a tensor for that reason: fill it, do not replace it.
@@ -89,6 +90,9 @@ class TrainingStep:
         self.meter = Meter(self.device)
         self.monitor = (monitor or NonFiniteMonitor(limit=1)).to(self.device)
         self.last_vectors: dict[str, Tensor] = {}
+        # Collectives of several ranks must keep one order, so that only a single process works on two streams.
+        beside = self.device.type == "cuda" and self.world.size == 1
+        self._side_stream = torch.cuda.Stream(self.device) if beside else None
 
     def __call__(self, images: Tensor, labels: Tensor, mode: SurrogateMode) -> None:
         """Train on float images ``(N, C, H, W)`` and int64 labels ``(N,)``."""
@@ -106,6 +110,8 @@ class TrainingStep:
             z = self.client(images)
         z = z if z.dtype == torch.float64 else z.float()
         feature = detach_at_cut(z)
+        active = mode is SurrogateMode.ACTIVE and self.surrogate is not None
+        output, rob = self._beside(feature, labels) if active else (None, None)
         adversaries = self.stack.train_adversaries(images, feature)
         with self._autocast():
             logits = self.server(self.stack(feature))
@@ -115,16 +121,10 @@ class TrainingStep:
         task_loss = sum(penalties.values(), start=cross_entropy)
 
         left_out = torch.zeros((), dtype=torch.bool, device=z.device)
-        if mode is SurrogateMode.ACTIVE and self.surrogate is not None:
-            output = self._estimate(feature, labels)
-            left_out = backward_at_cut(
-                z,
-                feature,
-                task_loss,
-                self.settings.attention_loss_scale * output.rob_loss,
-                lambd=self.lambd.to(z.dtype),
-                estimator=self.surrogate,
-                plain_sum=self.settings.plain_sum,
+        if output is not None and rob is not None:
+            self._join()
+            left_out = merge_at_cut(
+                z, feature, task_loss, rob, lambd=self.lambd.to(z.dtype), plain_sum=self.settings.plain_sum
             )
         else:
             with torch.no_grad():
@@ -144,6 +144,25 @@ class TrainingStep:
             **{f"adversary.{name}": each for name, each in adversaries.items()},
         }
         return {name: each.detach() for name, each in values.items()}
+
+    def _beside(self, feature: Tensor, labels: Tensor) -> tuple[SurrogateOutput, RobGradients]:
+        """The surrogate and its gradients; the server does not wait for them until `_join`."""
+        if self._side_stream is None:
+            return self._estimate_with_gradients(feature, labels)
+        self._side_stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._side_stream):
+            return self._estimate_with_gradients(feature, labels)
+
+    def _estimate_with_gradients(self, feature: Tensor, labels: Tensor) -> tuple[SurrogateOutput, RobGradients]:
+        output = self._estimate(feature, labels)
+        scaled = self.settings.attention_loss_scale * output.rob_loss
+        return output, rob_gradients(feature, scaled, self.surrogate or ())
+
+    def _join(self) -> None:
+        # What was made on the side stream is used and freed only between here and the next `_beside`, which waits:
+        # the allocator cannot hand its memory out too early.
+        if self._side_stream is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._side_stream)
 
     def _estimate(self, feature: Tensor, labels: Tensor) -> SurrogateOutput:
         joined = self.world.gather_with_gradient(self.stack.emission(feature))
