@@ -22,6 +22,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "mathml",
+    "chinese_lines",
     "chinese_search",
     "two_languages",
     "house_docstrings",
@@ -29,6 +30,7 @@ extensions = [
     "freshness",
 ]
 templates_path = ["_templates"]
+locale_dirs = [str(HERE / "locale")]
 myst_enable_extensions = ["amsmath", "attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 html_math_renderer = "mathml"
@@ -48,6 +50,7 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"
 html_title = "Attention-CEM"
 html_static_path = ["_static"]
 html_css_files = ["handbook.css"]

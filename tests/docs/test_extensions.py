@@ -15,7 +15,15 @@ import pytest
 
 from tests.docs.pages import DOCS
 
-EXTENSIONS = ("chinese_search", "generated_results", "house_docstrings", "mathml", "provenance", "two_languages")
+EXTENSIONS = (
+    "chinese_lines",
+    "chinese_search",
+    "generated_results",
+    "house_docstrings",
+    "mathml",
+    "provenance",
+    "two_languages",
+)
 
 
 def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
