@@ -60,7 +60,7 @@ def test_study_report_data__works_from_result_files_alone(
     for cell in study.cells[:4]:
         write_result(study.result_file(cell.id), stub.result(cell))
     assert main(["study", "report-data", file, "--out", str(study.out)]) == 1
-    assert "2 cells have no result yet" in capsys.readouterr().err
+    assert "2 of 6 cells have no result yet" in capsys.readouterr().err
     assert not (study.out / "journal.log").exists()
 
 
@@ -70,7 +70,7 @@ def test_study_run__after_the_time_given_says_what_is_left_and_how_to_go_on(
     monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.slow))
     typed = ["study", "run", file, "--out", str(tmp_path / "out"), "--seconds", "0.5"]
     assert main(typed) == 1
-    assert f"5 cells have no result yet; go on with: attention-cem {' '.join(typed)}" in capsys.readouterr().err
+    assert f"5 of 6 cells have no result yet; go on with: attention-cem {' '.join(typed)}" in capsys.readouterr().err
     assert len(list((tmp_path / "out" / "results").iterdir())) == 1
 
 
@@ -82,7 +82,7 @@ def test_study_run__only_the_methods_asked_for(
     monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.quick))
     start = ["study", "run", file, "--out", str(tmp_path / "out")]
     assert main([*start, "--only", "one, weak", "--only", "two"]) == 1
-    assert "1 cells have no result yet" in capsys.readouterr().err
+    assert "1 of 3 cells have no result yet" in capsys.readouterr().err
     assert len(list((tmp_path / "out" / "results").iterdir())) == 2
     assert main([*start, "--only", "four"]) == 2
     assert "has no method 'four'; there are: one, weak; three; two" in capsys.readouterr().err

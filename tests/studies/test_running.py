@@ -14,7 +14,7 @@ import pytest
 from attention_cem.studies import running
 from attention_cem.studies.cell_run import CellPlace
 from attention_cem.studies.plan import Cell, load_study
-from attention_cem.studies.results import read_result
+from attention_cem.studies.results import read_result, write_result
 from attention_cem.studies.running import run_study
 from tests.studies import stub
 
@@ -235,10 +235,14 @@ def test_study__no_cell_is_begun_after_the_time_given(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_study__workers_stop_at_the_time_given_and_finish_what_they_have(tmp_path: Path) -> None:
     study = load_study(stub.write_study(tmp_path, MANY), tmp_path / "out")
-    states = run_study(study, workers=2, runner=stub.slow, seconds=5.0, poll_seconds=0.1)
+    write_result(study.result_file(study.cells[-1].id), stub.result(study.cells[-1]))
+    told: list[str] = []
+    states = run_study(study, workers=2, runner=stub.slow, seconds=5.0, poll_seconds=0.1, tell=told.append)
     statuses = [state.status for state in states.values()]
     assert set(statuses) == {"done", "waiting"}
-    assert statuses.count("done") == len(stub.events(study.out, "begin")) == len(stub.events(study.out, "end"))
+    assert statuses.count("done") - 1 == len(stub.events(study.out, "begin")) == len(stub.events(study.out, "end"))
+    # Results are told once, those of earlier runs not again.
+    assert sum(": accuracy" in line for line in told) == statuses.count("done") - 1
 
 
 def test_study__no_worker_is_refused(tmp_path: Path) -> None:

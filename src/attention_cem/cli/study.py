@@ -174,7 +174,7 @@ def _conclude(study: Any, states: dict[str, CellState], again: str) -> int:
         print(f"failed: {failed['cell']}: {failed['error']}", file=sys.stderr)
     left = len(content["cells"]["missing"])
     if left:
-        print(f"{left} cells have no result yet; go on with: {again}", file=sys.stderr)
+        print(f"{left} of {len(study.cells)} cells have no result yet; go on with: {again}", file=sys.stderr)
     print(study.out / "comparison.json")
     return 1 if left or content["cells"]["failed"] else 0
 

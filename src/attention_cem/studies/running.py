@@ -202,9 +202,9 @@ def _run_workers(
         context.Process(target=_work_in_process, args=(study, store, grace_seconds, runner, order), daemon=False)
         for order in orders
     ]
+    before = claims.states()
     for process in processes:
         process.start()
-    before: dict[str, CellState] = {}
     try:
         while any(process.is_alive() for process in processes):
             time.sleep(poll_seconds)
