@@ -7,17 +7,19 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
+from attention_cem.defences import build_stack, model_context
 from attention_cem.splitting import build_split_model
 from attention_cem.surrogates import build_surrogate
 from attention_cem.surrogates.base import ConditionalEntropySurrogate
-from attention_cem.training import backward_at_cut, detach_at_cut
+from attention_cem.training.activation import SurrogateMode
+from attention_cem.training.step import StepSettings, TrainingStep
 from benchmarks.timing import interleaved, machine
 
 BATCH, SIGMA = 128, 0.025
@@ -32,46 +34,42 @@ SURROGATES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "slot mixture, full": ("slot_mixture", 10, {"covariance": "full"}),
     "slot mixture, 1,000 classes, one sample each": ("slot_mixture", 1000, {"bank_size": 16}),
     "hybrid": ("hybrid", 10, {}),
+    "linear leakage": ("", 10, {}),
+    "linear leakage, 512 random features": ("", 10, {}),
+}
+PENALTIES: dict[str, list[dict[str, Any]]] = {
+    name: [{"name": "linear_leakage", "weight": 0.3, "sigma": SIGMA, "random_features": features}]
+    for name, features in (("linear leakage", 0), ("linear leakage, 512 random features", 512))
 }
 
 
 def training_step(device: str, name: str | None, compiled: bool = False) -> Callable[[], None]:
-    """One whole step on random images: client, noise, server, surrogate, merged backward, SGD with momentum."""
+    """One whole step of the trainer on random images: client, noise, server, surrogate, merged backward, SGD."""
     torch.manual_seed(0)
     kind, classes, options = SURROGATES[name] if name else ("", 10, {})
     model = build_split_model("vgg11_bn", classes, (3, 32, 32)).to(device)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    context = model_context(model.client, model.z_shape((3, 32, 32)), (3, 32, 32))
     images = torch.rand(BATCH, 3, 32, 32, device=device).contiguous(memory_format=torch.channels_last)
     one_each = classes > BATCH
     labels = torch.arange(BATCH, device=device) if one_each else torch.randint(0, classes, (BATCH,), device=device)
     surrogate: ConditionalEntropySurrogate | None = None
-    if name:
+    if kind:
         surrogate = build_surrogate(kind, feature_dim=512, num_classes=classes, reg_strength=SIGMA, **options).to(
             device
         )
         if surrogate.needs_fit:
             surrogate.fit(torch.rand(2000, 512, device=device), torch.arange(2000, device=device) % classes)
-    call: Callable[..., Any] | None = torch.compile(surrogate, fullgraph=True) if surrogate and compiled else surrogate
+    stack = build_stack([{"name": "gaussian_noise", "sigma": SIGMA}, *PENALTIES.get(name or "", [])], context).to(
+        device
+    )
     parameters: list[nn.Parameter] = [*model.parameters(), *(surrogate.parameters() if surrogate else ())]
     optimiser = torch.optim.SGD(parameters, 1e-3, momentum=0.9, weight_decay=5e-4, foreach=True)
-
-    def step() -> None:
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            z = model.client(images)
-        z = z.float()
-        feature = detach_at_cut(z)
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            logits = model.server(feature + SIGMA * torch.randn_like(feature))
-        task_loss = F.cross_entropy(logits.float(), labels)
-        if call is not None and surrogate is not None:
-            backward_at_cut(z, feature, task_loss, call(feature, labels).rob_loss, lambd=0.3, estimator=surrogate)
-        else:
-            task_loss.backward()
-            z.backward(feature.grad)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-
-    return step
+    estimate = torch.compile(surrogate, fullgraph=True) if surrogate and compiled else None
+    step = TrainingStep(model, stack, surrogate, optimiser, StepSettings(bf16=device == "cuda"), estimate=estimate)
+    step.lambd.fill_(0.3)
+    mode = SurrogateMode.ACTIVE if surrogate else SurrogateMode.OFF
+    return partial(step, images, labels, mode)
 
 
 def captured(step: Callable[[], None]) -> Callable[[], None]:
@@ -101,13 +99,19 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--compile", nargs="*", default=["gated", "slot mixture"], help="surrogates to compile too")
+    parser.add_argument("--only", nargs="*", default=list(SURROGATES), choices=list(SURROGATES), metavar="NAME")
+    parser.add_argument("--eager", action="store_true", help="also as separate launches")
     arguments = parser.parse_args()
     torch.backends.cudnn.benchmark = True
-    names: list[str | None] = [None, *SURROGATES]
-    eager = {str(name): training_step("cuda", name) for name in names}
-    for step in eager.values():
-        repeated(step, 11)()
-    seconds = {"eager": interleaved({k: repeated(v) for k, v in eager.items()}, rounds=arguments.rounds, device="cuda")}
+    torch.set_float32_matmul_precision("high")
+    names: list[str | None] = [None, *arguments.only]
+    seconds: dict[str, dict[str, float]] = {}
+    if arguments.eager:
+        eager = {str(name): training_step("cuda", name) for name in names}
+        for step in eager.values():
+            repeated(step, 11)()
+        runs = {k: repeated(v) for k, v in eager.items()}
+        seconds["eager"] = interleaved(runs, rounds=arguments.rounds, device="cuda")
     graphs: dict[str, Callable[[], None]] = {}
     for name in names:
         try:
@@ -115,13 +119,14 @@ def main() -> int:
         except RuntimeError as error:
             print(f"{name}: no CUDA graph: {error!r}"[:300])
     compiled: dict[str, Callable[[], None]] = {}
-    for name in arguments.compile:
+    for name in set(arguments.compile) & set(arguments.only):
         compiled[name] = captured(training_step("cuda", name, compiled=True))
     seconds["graph"] = interleaved({k: repeated(v) for k, v in graphs.items()}, rounds=arguments.rounds, device="cuda")
-    compiled["None"] = graphs["None"]
-    seconds["compiled_graph"] = interleaved(
-        {k: repeated(v) for k, v in compiled.items()}, rounds=arguments.rounds, device="cuda"
-    )
+    if compiled:
+        compiled["None"] = graphs["None"]
+        seconds["compiled_graph"] = interleaved(
+            {k: repeated(v) for k, v in compiled.items()}, rounds=arguments.rounds, device="cuda"
+        )
     rows = []
     for name in names:
         row: dict[str, Any] = {"surrogate": name or "none"}

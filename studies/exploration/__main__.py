@@ -46,19 +46,24 @@ def accuracy(model: nn.Module, data: ImageSet, sigma: float, device: str) -> flo
     return hits / len(data)
 
 
-def run_cell(cell: Cell, root: str, out: Path, device: str, limit: int | None) -> None:
+def run_cell(
+    cell: Cell, root: str, out: Path, device: str, *, limit: int | None = None, compiled: bool = False
+) -> None:
     data = images_of(cell.data, root, device, limit)
     kept, validation = split_validation(data.train, 0.1, seed=0)
-    model, figures = train(cell, kept, device)
+    torch._dynamo.reset()  # code compiled for the last cell's networks is of no use
+    model, figures = train(cell, kept, device, compiled)
     began = time.time()
     attack_train = kept.subset(torch.arange(min(len(kept), 5000), device=kept.device))
+    scored = {"validation": validation, "test": data.test, "train": attack_train}
     result = {
         "cell": asdict(cell),
         "accuracy_validation": accuracy(model, validation, cell.sigma, device),
         "accuracy_test": accuracy(model, data.test, cell.sigma, device),
-        **attack(cell, model, kept, {"validation": validation, "test": data.test, "train": attack_train}, device),
+        **attack(cell, model, kept, scored, device, compiled),
         **figures,
         "attack_s": time.time() - began,
+        "compiled": compiled,
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "torch": torch.__version__,
     }
@@ -93,6 +98,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--limit", type=int, help="use so many images only (for a try)")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no cell after this time")
+    parser.add_argument("--compile", action="store_true", help="torch.compile the networks: faster, minutes to begin")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -111,7 +117,7 @@ def main() -> int:
             (arguments.out / f"{cell.name}.lock").unlink()
             break
         try:
-            run_cell(cell, arguments.data, arguments.out, device, arguments.limit)
+            run_cell(cell, arguments.data, arguments.out, device, limit=arguments.limit, compiled=arguments.compile)
         except (RuntimeError, ValueError) as error:
             (arguments.out / f"{cell.name}.error").write_text(repr(error))
             print(f"FAILED {cell}: {error!r}"[:600], flush=True)

@@ -23,7 +23,7 @@ def features_of(client: nn.Module, images: Tensor, device: str) -> Tensor:
 
 
 def attack(
-    cell: Cell, model: nn.Module, train_set: ImageSet, scored: dict[str, ImageSet], device: str
+    cell: Cell, model: nn.Module, train_set: ImageSet, scored: dict[str, ImageSet], device: str, compiled: bool
 ) -> dict[str, float]:
     """Train a residual inverter on the training images and score it on images it never saw: mean per-image MSE."""
     torch.manual_seed(cell.seed + 777)
@@ -31,6 +31,7 @@ def attack(
     inverter = (
         ResidualInverter(tuple(z.shape[1:]), train_set.image_shape).to(device).to(memory_format=torch.channels_last)
     )
+    call = torch.compile(inverter) if compiled else inverter
     optimiser = torch.optim.Adam(inverter.parameters(), 1e-3, weight_decay=1e-4, capturable=device == "cuda")
     steps = len(train_set) // ATTACK_BATCH
     total = steps * cell.attack_epochs
@@ -48,7 +49,7 @@ def attack(
         feature = z.index_select(0, index)
         rate.copy_(rates.index_select(0, torch.minimum(counter, last_rate))[0])
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            rebuilt = inverter(feature + cell.sigma * torch.randn_like(feature))
+            rebuilt = call(feature + cell.sigma * torch.randn_like(feature))
         F.mse_loss(rebuilt.float(), target).backward()
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)

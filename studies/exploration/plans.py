@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from studies.exploration.cell import Cell
 
 KMEANS_FLOOR = {"var_threshold": 1.0, "gamma": 1e-6}
+BEYOND_LINEAR: dict[str, Any] = {"leak_features": 512, "leak_every": 22}
 
 
 def smoke() -> list[Cell]:
@@ -36,34 +38,77 @@ def leads() -> list[Cell]:
     return cells
 
 
+def seeds(*cells: Cell, of: tuple[int, ...] = (0, 1)) -> list[Cell]:
+    """The cells with each seed."""
+    return [replace(cell, seed=seed) for seed in of for cell in cells]
+
+
 def curves() -> list[Cell]:
     """Two seeds: curves over σ and λ of every design."""
-    cells = [Cell("noise", sigma=s) for s in (0.025, 0.1, 0.2, 0.3)]
-    cells += [Cell("kmeans", lam) for lam in (3, 5, 10)]
-    cells += [Cell("kmeans", lam, schedule="reference") for lam in (8, 16)]
-    cells += [Cell("one_gaussian", lam) for lam in (0.05, 0.1, 0.2)]
-    cells += [Cell("slot_mixture", lam) for lam in (0.05, 0.1, 0.2)]
-    cells += [Cell("logdet", lam) for lam in (0.1, 0.2)]
-    cells += [Cell("gated_adversary", lam) for lam in (0.15, 0.3)]
-    cells += [Cell("noise", leak=weight) for weight in (0.5, 1.0, 2.0)]
-    return [replace(cell, seed=seed) for seed in (0, 1) for cell in cells]
+    return seeds(
+        *(Cell("noise", leak=weight, **BEYOND_LINEAR) for weight in (0.25, 0.5, 1.0)),
+        *(Cell("kmeans", lam) for lam in (3, 5, 10)),
+        *(Cell("kmeans", lam, options=KMEANS_FLOOR) for lam in (0.5, 1.0, 1.5)),
+        *(Cell("kmeans", lam, schedule="reference") for lam in (8, 16)),
+        *(Cell("noise", sigma=s) for s in (0.025, 0.1, 0.2, 0.3)),
+        *(Cell("one_gaussian", lam) for lam in (0.1, 0.2)),
+        *(Cell("slot_mixture", lam) for lam in (0.1, 0.2)),
+        Cell("slot_mixture", 0.05, leak=0.5, **BEYOND_LINEAR),
+        *(Cell("noise", leak=weight) for weight in (0.5, 1.0)),
+        *(Cell("logdet", lam) for lam in (0.1, 0.2)),
+        *(Cell("gated_adversary", lam) for lam in (0.15, 0.3)),
+    )
+
+
+def blind() -> list[Cell]:
+    """Clients that do not see slow waves, with and without a surrogate."""
+    return [
+        *seeds(Cell("noise", leak=0.5, blind=4, **BEYOND_LINEAR), Cell("kmeans", 3, blind=4)),
+        *seeds(Cell("noise", blind=4), of=(1,)),
+        Cell("slot_mixture", 0.1, blind=4),
+        Cell("noise", blind=6),
+        Cell("noise", blind=8),
+    ]
 
 
 def adversaries() -> list[Cell]:
     """Two seeds: every design together with an adversarial inverter."""
-    cells = [Cell("noise"), Cell("kmeans", 3), Cell("one_gaussian", 0.1), Cell("slot_mixture", 0.1)]
-    cells += [Cell("logdet", 0.1), Cell("gated_adversary", 0.15), Cell("noise", leak=1.0)]
-    return [replace(cell, arl=0.3, seed=seed) for seed in (0, 1) for cell in cells]
+    designs = (
+        Cell("noise"),
+        Cell("noise", leak=0.5, **BEYOND_LINEAR),
+        Cell("kmeans", 3),
+        Cell("slot_mixture", 0.1),
+        Cell("gated_adversary", 0.15),
+        Cell("logdet", 0.1),
+        Cell("noise", blind=4),
+    )
+    return seeds(*(replace(cell, arl=0.3) for cell in designs))
 
 
 def modes() -> list[Cell]:
     """Classes that are five classes each: CIFAR-100 with its coarse labels, one slot against eight."""
+    return seeds(
+        *(
+            Cell("slot_mixture", lam, data="cifar100_coarse", options={"num_slots": slots})
+            for slots in (1, 8)
+            for lam in (0.05, 0.15)
+        )
+    )
+
+
+def variations() -> list[Cell]:
+    """One seed: more random features, more slots, one cluster, more weight against the adversary."""
     return [
-        Cell("slot_mixture", lam, seed=seed, data="cifar100_coarse", options={"num_slots": slots})
-        for seed in (0, 1)
-        for slots in (1, 8)
-        for lam in (0.05, 0.15)
+        Cell("noise", leak=0.5, leak_features=2048, leak_every=22),
+        Cell("slot_mixture", 0.1, options={"num_slots": 8}),
+        Cell("kmeans", 5, options={"num_clusters": 1}),
+        Cell("noise", leak=0.5, leak_features=512),
     ]
+
+
+def second() -> list[Cell]:
+    """Everything above in the order of its weight, two seeds before any luxury."""
+    return [*curves(), *blind(), *adversaries(), *variations()]
 
 
 PLANS: dict[str, Callable[[], list[Cell]]] = {
@@ -71,5 +116,8 @@ PLANS: dict[str, Callable[[], list[Cell]]] = {
     "leads": leads,
     "curves": curves,
     "adversaries": adversaries,
+    "blind": blind,
     "modes": modes,
+    "variations": variations,
+    "second": second,
 }

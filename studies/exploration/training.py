@@ -73,14 +73,17 @@ def augmented(images: Tensor) -> Tensor:
 class Adversary:
     """An inverter that trains along with the client, and the term by which the client evades it."""
 
-    def __init__(self, z_shape: tuple[int, ...], image_shape: tuple[int, ...], sigma: float, device: str) -> None:
+    def __init__(
+        self, z_shape: tuple[int, ...], image_shape: tuple[int, ...], sigma: float, device: str, compiled: bool
+    ) -> None:
         self.inverter = ResidualInverter(z_shape, image_shape, width=64, blocks=2).to(device)
+        self.call = torch.compile(self.inverter) if compiled else self.inverter
         self.optimiser = torch.optim.Adam(self.inverter.parameters(), 1e-3, capturable=device == "cuda")
         self.sigma, self.device = sigma, device
 
     def error(self, feature: Tensor, images: Tensor) -> Tensor:
         with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
-            rebuilt = self.inverter(feature + self.sigma * torch.randn_like(feature))
+            rebuilt = self.call(feature + self.sigma * torch.randn_like(feature))
         return F.mse_loss(rebuilt.float(), images)
 
     def term(self, feature: Tensor, images: Tensor) -> Tensor:
@@ -94,14 +97,19 @@ class Adversary:
         return left
 
 
-def train(cell: Cell, data: ImageSet, device: str) -> tuple[nn.Module, dict[str, float]]:
+def train(cell: Cell, data: ImageSet, device: str, compiled: bool) -> tuple[nn.Module, dict[str, float]]:
     torch.manual_seed(cell.seed)
     model = model_of(cell, data).to(device, memory_format=torch.channels_last)
+    client, server = (torch.compile(each) if compiled else each for each in (model.client, model.server))
     z_shape = model.z_shape(data.image_shape)
     feature_dim = int(torch.tensor(z_shape).prod())
     surrogate = surrogate_of(cell, feature_dim, data.num_classes)
     leakage = LinearLeakage(
-        feature_dim, data.images[0].numel(), reg_strength=cell.sigma, random_features=cell.leak_features
+        feature_dim,
+        data.images[0].numel(),
+        reg_strength=cell.sigma,
+        random_features=cell.leak_features,
+        solve_every=cell.leak_every,
     ).to(device)
     if surrogate is not None:
         surrogate = surrogate.to(device)
@@ -109,7 +117,7 @@ def train(cell: Cell, data: ImageSet, device: str) -> tuple[nn.Module, dict[str,
             surrogate.fit(features_of(model.client, data.images, device), data.labels)
     estimator = [p for p in surrogate.parameters() if p.requires_grad] if surrogate is not None else []
     estimator_optimiser = torch.optim.Adam(estimator, 1e-3, capturable=device == "cuda") if estimator else None
-    adversary = Adversary(z_shape, data.image_shape, cell.sigma, device) if cell.arl else None
+    adversary = Adversary(z_shape, data.image_shape, cell.sigma, device, compiled) if cell.arl else None
     optimiser = Sgd(list(model.parameters()))
 
     steps = len(data) // BATCH
@@ -128,11 +136,11 @@ def train(cell: Cell, data: ImageSet, device: str) -> tuple[nn.Module, dict[str,
         rate, lambd, ramp = (each.index_select(0, now)[0] for each in (rates, lambdas, ramps))
         autocast = torch.autocast(device, torch.bfloat16, enabled=device == "cuda")
         with autocast:
-            z = model.client(images)
+            z = client(images)
         z = z.float()
         feature = detach_at_cut(z)
         with autocast:
-            logits = model.server(feature + cell.sigma * torch.randn_like(feature))
+            logits = server(feature + cell.sigma * torch.randn_like(feature))
         task_loss = F.cross_entropy(logits.float(), labels)
         share = torch.zeros((), device=device)
         if cell.leak:
@@ -168,7 +176,9 @@ def train(cell: Cell, data: ImageSet, device: str) -> tuple[nn.Module, dict[str,
             run = graphed(step, device)
         for position in range(int(in_epoch) if epoch == 0 else 0, steps):
             run()
-            if surrogate is not None and device == "cuda" and position % 44 == 20:
+            if device == "cuda" and cell.leak and position % cell.leak_every == 0:
+                leakage.maintain()
+            if device == "cuda" and surrogate is not None and position % 44 == 20:
                 surrogate.maintain()
         if surrogate is not None and getattr(surrogate, "needs_fit", False) and epoch < cell.epochs - 1:
             surrogate.fit(features_of(model.client, data.images, device), data.labels)
