@@ -10,6 +10,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
 _CHARACTER = "[\u2018-\u201d\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
+_CODE = (nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw, nodes.comment)
 _BREAK = re.compile(rf"(?<={_CHARACTER})[ \t]*\n[ \t]*(?={_CHARACTER})")
 
 
@@ -28,12 +29,18 @@ class ChineseLines(SphinxTransform):
     default_priority: ClassVar[int] = 400
 
     def apply(self, **kwargs: Any) -> None:
-        """Join the lines of every text node."""
+        """Join the lines of every text node, seen together with the characters beside it."""
         for text in list(self.document.findall(nodes.Text)):
-            if isinstance(text.parent, (nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw)):
+            parent = text.parent
+            if "\n" not in text or isinstance(parent, _CODE):
                 continue
-            if (new := joined(str(text))) != text:
-                text.parent.replace(text, nodes.Text(new))
+            place = parent.index(text)
+            before = parent[place - 1].astext()[-1:] if place and not isinstance(parent[place - 1], _CODE) else ""
+            after = ""
+            if place + 1 < len(parent) and not isinstance(parent[place + 1], _CODE):
+                after = parent[place + 1].astext()[:1]
+            new = joined(before + text + after)
+            parent.replace(text, nodes.Text(new[len(before) : len(new) - len(after)]))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

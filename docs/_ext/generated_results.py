@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from docutils import nodes
-from docutils.parsers.rst import directives
 from provenance import sentence
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
-from sphinx.util.docutils import SphinxDirective
 
 PAGES = {
     "results/README.md": "results",
@@ -29,6 +26,8 @@ PAGES = {
 """Which page of the handbook shows which file of the repository."""
 
 _FIRST_TITLE = re.compile(r"\A(?:<!--.*?-->\s*)?# [^\n]*\n", re.DOTALL)
+_INDEX_ENTRY = re.compile(r"^- \[[^\]]*\]\([\w-]+\.md\)[^\n]*\n", re.MULTILINE)
+_BLOCK = re.compile(r"^```\{generated\} (?P<file>\S+)\n(?::inputs: (?P<inputs>\S+)\n)?```$", re.MULTILINE)
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?://|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -48,30 +47,31 @@ def for_the_handbook(text: str, file: str, root: Path) -> str:
             raise ExtensionError(f"{file} leads to {path}, which no page of the handbook shows; add one, and to PAGES")
         return f"{label} (`{path}`)" if label != path else f"`{path}`"
 
+    if file == "results/README.md":
+        text = _INDEX_ENTRY.sub("", text)  # the page lists its parts itself, in its own language
     return _LINK.sub(changed, _FIRST_TITLE.sub("", text))
 
 
-class Generated(SphinxDirective):
-    """``{generated} FILE``: the Markdown of a generated file of the repository."""
+def put_in_place(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Replace every ``{generated}`` block of a page's source by the file it names.
 
-    required_arguments = 1
-    has_content: ClassVar[bool] = False
-    option_spec: ClassVar[dict[str, Any]] = {"inputs": directives.unchanged_required}
+    Raises:
+        ExtensionError: a file that belongs on another page, or one that leads to what no page shows.
+    """
+    root, chinese = Path(app.confdir).parent, app.config.language.startswith("zh")
 
-    def run(self) -> list[nodes.Node]:
-        """Read, adapt and parse the file in place."""
-        root, file = Path(self.env.app.confdir).parent, self.arguments[0]
-        if PAGES.get(file) != self.env.docname:
-            raise self.error(f"{file} belongs on the page {PAGES.get(file)!r}, not on {self.env.docname!r}")
-        self.env.note_dependency(str(root / file))
-        before = ""
-        if "inputs" in self.options:
-            before = sentence(root, self.options["inputs"], chinese=self.config.language.startswith("zh")) + "\n\n"
-        text = before + for_the_handbook((root / file).read_text(encoding="utf-8"), file, root)
-        return self.parse_text_to_nodes(text, allow_section_headings=True)
+    def content(found: re.Match[str]) -> str:
+        file, inputs = found.group("file"), found.group("inputs")
+        if PAGES.get(file) != docname:
+            raise ExtensionError(f"{file} belongs on the page {PAGES.get(file)!r}, not on {docname!r}")
+        app.env.note_dependency(str(root / file), docname=docname)
+        before = f"{sentence(root, inputs, chinese=chinese)}\n\n" if inputs else ""
+        return before + for_the_handbook((root / file).read_text(encoding="utf-8"), file, root)
+
+    source[0] = _BLOCK.sub(content, source[0])
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directive."""
-    app.add_directive("generated", Generated)
+    """Act on every source before it is parsed."""
+    app.connect("source-read", put_in_place)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

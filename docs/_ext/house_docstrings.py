@@ -9,6 +9,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 _LITERAL = re.compile(r"(``.+?``)")
+_INITIAL = re.compile(r"^(\s*:\w+ \w+:\s+)([A-Z])\. ")
 _SINGLE = re.compile(r"(?<![`:\w])`([^`\n]+)`(?![`_\w])")
 
 
@@ -17,7 +18,11 @@ def as_restructured(line: str) -> str:
 
     >>> as_restructured("see `load_run`, ``p(x|y)``, |Σ| and :class:`Budget`")
     'see ``load_run``, ``p(x|y)``, \\|Σ\\| and :class:`Budget`'
+    >>> as_restructured(":param width: D. Also more")
+    ':param width: D\\. Also more'
     """
+    # A description that begins "D. " is a symbol, not the fourth item of a list.
+    line = _INITIAL.sub(r"\1\2\\. ", line)
     parts = _LITERAL.split(_SINGLE.sub(r"``\1``", line))
     return "".join(part if part.startswith("``") else part.replace("|", r"\|") for part in parts)
 
