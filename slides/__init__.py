@@ -1,0 +1,1 @@
+"""The slides of a group meeting, made from the same figures and result files as the handbook."""

@@ -1,0 +1,115 @@
+"""Cost and shipping: what a surrogate adds to a step, and the two halves under load, from results/benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from slides import charts
+from slides.sources import Shelf
+from slides.story import missing
+from slides.words import Slide, both, bullets, columns, commands, paragraph, table
+
+COST, SHIP = ("Cost", "开销"), ("Ship it", "部署")
+_STEP, _RATE = "results/benchmarks/step-h200.json", "results/benchmarks/throughput-h200.json"
+_SERVING = "results/benchmarks/serving.json"
+
+
+def cost(shelf: Shelf) -> Slide:
+    """Ratios to the step without a surrogate, and the trainer's throughput."""
+    heading = ("What a surrogate adds to a training step", "代理损失给每步训练增加多少开销")
+    step, rate = shelf.data(_STEP), shelf.data(_RATE)
+    if step is None:
+        return Slide("cost", COST, heading, missing(_STEP, "python -m benchmarks.step"))
+    rows = {str(row["surrogate"]): row for row in step["rows"]}
+    shown = [
+        (name.partition(", one sample")[0], float(row["graph_ratio"]), f"{row['graph_ratio']:.2f}×")
+        for name, row in rows.items()
+    ]
+    chart = charts.bars(shown, ("Step time against no surrogate", "每步用时（相对于不用代理损失）"), ["slot mixture"])
+    text = paragraph(
+        f"Whole VGG-11 steps, batch {step['batch']}, bf16, recorded as one CUDA graph; 1× is the step without one.",
+        f"完整的 VGG-11 训练步，批大小 {step['batch']}，bf16，录制成一个 CUDA 图；1× 是不用代理损失的训练步。",
+    )
+    points = []
+    compiled = rows.get("slot mixture", {}).get("compiled_graph_ratio")
+    if compiled is not None:
+        points.append(
+            (
+                f"Compiled, the slot mixture costs {compiled:.2f}×: it pays for many small kernels.",
+                f"编译之后，slot mixture 只要 {compiled:.2f}×：开销主要来自大量的小内核。",
+            )
+        )
+    machine = step["machine"]
+    sources = [shelf.cite(_STEP), f"{machine['gpu']}, torch {machine['torch']}"]
+    if rate is not None:
+        points += [_throughput(row) for row in rate["rows"] if row["surrogate"] in ("none", "k-means", "sound")]
+        sources.append(shelf.cite(_RATE))
+    body = columns(text + bullets(*points), chart, kind="wide-right")
+    return Slide("cost", COST, heading, body, sources)
+
+
+def _throughput(row: Mapping[str, Any]) -> tuple[str, str]:
+    name, images, seconds = escape(str(row["surrogate"])), row["images_per_s"], row["epoch_s"]
+    return (
+        f"Trainer, <b>{name}</b>: {images:,.0f} images/s, {seconds:.2f} s an epoch",
+        f"训练器，<b>{name}</b>：每秒 {images:,.0f} 张，每轮 {seconds:.2f} 秒",
+    )
+
+
+def ship(shelf: Shelf) -> Slide:
+    """Export, serve, predict; and the load test."""
+    heading = ("Both halves, ready to run", "两半模型，拿来就能跑")
+    verbs = commands(
+        ("attention-cem advise", "where to cut", "在哪里切分"),
+        ("attention-cem export", "ONNX client, ONNX server", "导出 ONNX 客户端与服务端"),
+        ("attention-cem serve", "Open Inference Protocol", "按 Open Inference Protocol 服务"),
+        ("attention-cem predict", "from a device", "在设备上预测"),
+    )
+    text = bullets(
+        (
+            "The exported client carries its noise; the device draws it from its operating system.",
+            "导出的客户端自带噪声；随机数取自设备的操作系统。",
+        ),
+        (
+            "Nothing but z leaves the device, and the defence that ships is the one that was attacked.",
+            "离开设备的只有 z；部署的防御，就是被攻击检验过的那一套。",
+        ),
+    )
+    left = f"{verbs}<br>{text}"
+    measured = shelf.data(_SERVING)
+    if measured is None:
+        return Slide("ship", SHIP, heading, columns(left, missing(_SERVING, "python -m benchmarks.serving --kill")))
+    runs = {("steady", "平稳"): measured["load"], ("killed, restarted", "杀掉并重启"): measured.get("load_with_kill")}
+    rows = [[both(*name), *_load(run)] for name, run in runs.items() if run is not None]
+    head = [
+        ("load", "负载"),
+        ("images/s", "张/秒"),
+        ("p50", "p50"),
+        ("p99", "p99"),
+        ("wrong", "答错"),
+        ("errors", "报错"),
+    ]
+    setting = measured["setting"]
+    clients, seconds, images = setting["clients"], setting["seconds"], setting["batch"]
+    backbone, cores = escape(str(setting["backbone"])), measured["machine"]["cores"]
+    told = paragraph(
+        f"{clients} clients for {seconds:.0f} s, {backbone}, {images} images a request; clients and server share "
+        f"{cores} CPU cores.",
+        f"{clients} 个客户端，持续 {seconds:.0f} 秒，{backbone}，每次请求 {images} 张；"
+        f"客户端和服务端共用 {cores} 个 CPU 核。",
+        "note",
+    )
+    return Slide("ship", SHIP, heading, columns(left, table(head, rows) + told), [shelf.cite(_SERVING)])
+
+
+def _load(run: Mapping[str, Any]) -> list[str]:
+    cells = (
+        f"{run['images_per_s']:.0f}",
+        f"{run['p50_ms']:.0f} ms",
+        f"{run['p99_ms']:.0f} ms",
+        f"{run['wrong']}",
+        f"{run['errors']}",
+    )
+    return [f'<span class="number">{cell}</span>' for cell in cells]

@@ -1,0 +1,170 @@
+"""Results: the trade-off and the comparisons at equal accuracy, every number read from a result file at build time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from html import escape
+from statistics import fmean, median
+from typing import Any
+
+from slides import charts
+from slides.goals import SETTINGS, goal_table
+from slides.sources import Shelf
+from slides.story import missing
+from slides.words import Slide, bullets, columns, paragraph
+
+RESULTS = ("Results", "结果")
+SUMMARY = "results/summary.json"
+_ACROSS = ("accuracy, %", "准确率（%）")
+_UP = ("inverter MSE (higher is more private)", "逆向 MSE（越高越安全）")
+_MOST_SERIES, _MOST_RATIOS = 8, 9
+
+
+def trade_off(shelf: Shelf) -> Slide:
+    """Accuracy against the attacker's error: of the study that speaks for CIFAR-10, else of the exploration."""
+    summary = shelf.data(SUMMARY) or {}
+    study = speaking_study(summary.get("comparisons", {}).get("cifar10", {}))
+    return _explored(shelf) if study is None else _studied(shelf, summary, study)
+
+
+def speaking_study(comparisons: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """The study most of the comparisons of a data set come from.
+
+    >>> speaking_study({"a_vs_b": {"study": "main"}, "a_vs_c": {"study": "main"}, "a_vs_d": {"study": "data"}})
+    'main'
+    """
+    names = [str(record["study"]) for record in comparisons.values()]
+    return max(sorted(set(names)), key=names.count) if names else None
+
+
+def _studied(shelf: Shelf, summary: Mapping[str, Any], study: str) -> Slide:
+    on_data = [cell for cell in summary["cells"] if cell["data"] == "cifar10"]
+    # An experiment may join several studies under a name of its own; then all results on the data set belong to it.
+    cells = [cell for cell in on_data if cell["study"] == study] or on_data
+    groups: dict[str, dict[tuple[Any, Any], list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for cell in cells:
+        groups[str(cell["method"])][(cell["lambda"], cell["sigma"])].append(cell)
+    every = [_series(name, settings) for name, settings in sorted(groups.items())]
+    series = sorted(every, key=lambda each: -len(each.points))[:_MOST_SERIES]
+    chart = charts.scatter(series, _ACROSS, _UP, ("Trade-off on CIFAR-10", "CIFAR-10 上的权衡"))
+    seeds, runs = len({cell["seed"] for cell in cells}), len(cells)
+    budgets = escape(", ".join(sorted({str(cell["budget"]) for cell in cells})))
+    commits = ", ".join(sorted({str(cell["commit"])[:9] for cell in cells}))
+    text = bullets(
+        (
+            f"Study <code>{escape(study)}</code>: {runs} runs, {seeds} seeds, attack budget {budgets}.",
+            f"研究 <code>{escape(study)}</code>：{runs} 次训练，{seeds} 个随机种子，攻击预算 {budgets}。",
+        ),
+        (
+            "Each point is a mean over seeds at one λ and σ; up and to the right is better.",
+            "每个点是同一 λ、σ 下对种子取的均值；越靠右上越好。",
+        ),
+        (
+            "One point against one point proves nothing: the next slide compares at equal accuracy.",
+            "点对点比较说明不了什么：下一页在相同准确率下比较。",
+        ),
+    )
+    if len(every) > len(series):
+        more = len(every) - len(series)
+        text += paragraph(f"{more} further methods: {SUMMARY}", f"另有 {more} 种方法，见 {SUMMARY}", "note")
+    heading = ("Accuracy against what an attacker rebuilds", "准确率与攻击者还原误差的权衡")
+    sources = [shelf.cite(SUMMARY), f"runs at {commits}"]
+    return Slide("trade-off", RESULTS, heading, columns(text, chart, kind="wide-right"), sources)
+
+
+def _series(name: str, settings: Mapping[tuple[Any, Any], Sequence[Mapping[str, Any]]]) -> charts.Series:
+    points = [
+        (
+            100 * fmean(float(cell["accuracy"]) for cell in cells),
+            fmean(float(cell["mse"]) for cell in cells),
+            f"λ {lambd}, σ {sigma}, {len(cells)} seeds",
+        )
+        for (lambd, sigma), cells in settings.items()
+    ]
+    return charts.Series(name, points)
+
+
+def _explored(shelf: Shelf) -> Slide:
+    files = shelf.folder("results/exploration/*.json")
+    heading = ("First leads on CIFAR-10, before the studies", "正式研究之前的探索：CIFAR-10")
+    if not files:
+        return Slide("trade-off", RESULTS, heading, missing(SUMMARY, "make results"))
+    groups: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
+    for _, content in files:
+        cell = content["cell"]
+        name = str(cell["method"]) + (" + ARL" if cell.get("arl") else "")
+        note = f"λ {cell['lambd']}, σ {cell['sigma']}, seed {cell['seed']}"
+        groups[name].append((100 * float(content["accuracy_test"]), float(content["mse_test"]), note))
+    # A run that fell to chance would press all others into a corner: it is counted, not drawn.
+    usual = median(point[0] for points in groups.values() for point in points)
+    drawn = {name: [point for point in points if point[0] > usual / 2] for name, points in groups.items()}
+    ranked = sorted(((name, points) for name, points in drawn.items() if points), key=lambda each: -len(each[1]))
+    series = [charts.Series(name, points, joined=False) for name, points in ranked[:_MOST_SERIES]]
+    chart = charts.scatter(series, _ACROSS, _UP, ("Exploration", "探索"))
+    shown = sum(len(each.points) for each in series)
+    cell, gpu = files[0][1]["cell"], escape(str(files[0][1]["device"]))
+    epochs, attack_epochs = cell["epochs"], cell["attack_epochs"]
+    text = bullets(
+        (
+            f"{shown} runs of VGG-11, {epochs} epochs; then an inverter that knows the noise, {attack_epochs} epochs.",
+            f"VGG-11 训练 {shown} 次，各 {epochs} 轮；再用知道噪声的逆向网络攻击 {attack_epochs} 轮。",
+        ),
+        (
+            "<b>Leads, not results:</b> few seeds, a short attack, and test figures were seen when cells were chosen.",
+            "<b>只是线索，不是结论：</b>种子少、攻击短，而且挑选设置时看过测试集数字。",
+        ),
+        (
+            "Designs with an adversarial inverter (ARL) may only hide from a short attack.",
+            "带对抗逆向网络（ARL）的设计，可能只是躲过了短攻击。",
+        ),
+    )
+    rest = len(files) - shown
+    if rest:
+        text += paragraph(
+            f"{rest} further runs are not drawn: fallen to chance, or of rarer designs. Run on {gpu}.",
+            f"另有 {rest} 次未画出：退化到随机水平，或属于少见的设计。运行于 {gpu}。",
+            "note",
+        )
+    sources = [f"{shelf.cite('results/exploration')}: {len(files)} files of `python -m studies.exploration`"]
+    return Slide("trade-off", RESULTS, heading, columns(text, chart, kind="wide-right"), sources)
+
+
+def comparisons(shelf: Shelf) -> Slide:
+    """Ratios of the attacker's error at equal accuracy, and the goals they are judged by."""
+    heading = ("At equal accuracy: where we stand", "相同准确率下比：目前到哪一步")
+    summary = shelf.data(SUMMARY)
+    if summary is None:
+        return Slide("comparisons", RESULTS, heading, missing(SUMMARY, "make results"))
+    rows = [
+        charts.Ratio(
+            f"{record['a']} / {record['b']}",
+            float(record["mse_gain"]),
+            (float(record["ci95"][0]), float(record["ci95"][1])) if record["ci95"] else None,
+            f"{data}, {100 * float(record['accuracy']):.1f} %, n = {record['seeds']}",
+        )
+        for data, records in summary["comparisons"].items()
+        for key, record in records.items()
+        if key.startswith("sound_vs_")
+    ]
+    left = _ratio_chart(rows) if rows else missing("results/studies/*/*.json", "make results")
+    note = paragraph(
+        "Goals, not gates: met or not, they stand here.", "这些是目标，不是门槛：达成与否都如实列出。", "note"
+    )
+    studies = summary.get("studies", {})
+    done, planned = (sum(int(each[key]) for each in studies.values()) for key in ("done", "planned"))
+    commits = sorted({str(commit)[:9] for each in studies.values() for commit in each.get("commits", [])})
+    sources = [shelf.cite(SUMMARY), shelf.cite(SETTINGS), f"{done} of {planned} planned runs are there"]
+    if commits:
+        sources.append(f"runs at {', '.join(commits)}")
+    body = columns(left, goal_table(shelf, summary["targets"]) + note)
+    return Slide("comparisons", RESULTS, heading, body, sources)
+
+
+def _ratio_chart(rows: Sequence[charts.Ratio]) -> str:
+    chart = charts.ratios(rows[:_MOST_RATIOS], ("MSE ratio at equal accuracy", "相同准确率下的 MSE 之比"))
+    words = (
+        "MSE of the first over MSE of the second, 95 % interval over seeds; hollow: too few seeds for an interval.",
+        "前者与后者的 MSE 之比，横线为对种子的 95 % 区间；空心点：种子太少，没有区间。",
+    )
+    return chart + paragraph(*words, "note")
