@@ -52,9 +52,8 @@ def slides_of(root: Path) -> list[Slide]:
         try:
             made.append(make(shelf))
         except (KeyError, IndexError, TypeError) as error:
-            name = f"{make.__module__}.{make.__name__}"
             raise ValueError(
-                f"{name}: a file it reads has an unexpected form ({error!r}); make that file again"
+                f"slide {make.__name__}: a file it reads has an unexpected form ({error!r}); make that file again"
             ) from error
     return made
 

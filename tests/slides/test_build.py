@@ -1,0 +1,220 @@
+"""The deck as a file: complete in both languages, sourced, and honest about what is missing."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from slides.build import build, main, page, slides_of
+from slides.charts import ticks
+from slides.sources import Shelf
+
+from tests.slides.shelves import ROOT, bare, copied, write_summary
+
+CHINESE = re.compile(r"[\u4e00-\u9fff]")
+
+
+class Texts(HTMLParser):
+    """What stands inside elements of one language, one text an element."""
+
+    def __init__(self, language: str) -> None:
+        super().__init__()
+        self.language, self.open, self.found = language, [], []  # type: ignore[var-annotated]
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag in ("br", "img", "meta", "link", "circle", "rect", "line", "path", "polyline"):
+            return
+        inside = dict(attributes).get("class") == self.language
+        self.open.append(inside)
+        if inside:
+            self.found.append("")
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        return
+
+    def handle_endtag(self, tag: str) -> None:
+        if self.open:
+            self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if any(self.open):
+            self.found[-1] += data
+
+
+def texts(html: str, language: str) -> list[str]:
+    reader = Texts(language)
+    reader.feed(html)
+    return reader.found
+
+
+def bodies(root: Path) -> dict[str, str]:
+    return {slide.name: slide.body for slide in slides_of(root)}
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = copied(tmp_path_factory.mktemp("filled") / "house")
+    write_summary(root)
+    return root
+
+
+def test_deck__has_a_group_meeting_s_length_and_one_file(tmp_path: Path) -> None:
+    deck = build(target=tmp_path / "deck.html")
+    html = deck.read_text()
+    assert 12 <= html.count('<section class="slide') <= 16
+    assert [path.name for path in tmp_path.iterdir()] == ["deck.html"]
+
+
+def test_deck__reaches_for_nothing_outside(filled: Path) -> None:
+    html = page(slides_of(filled), "0" * 9)
+    addresses = re.findall(r"""(?:src|href)=["']([^"']+)""", html)
+    assert addresses and all(address.startswith("data:") for address in addresses)
+    assert "@import" not in html and "url(http" not in html
+    assert "default-src 'none'" in html
+
+
+@pytest.mark.parametrize("state", ["bare", "as it is", "filled"])
+def test_languages__every_text_stands_in_both(state: str, filled: Path, tmp_path: Path) -> None:
+    root = {"bare": bare(tmp_path / "bare"), "as it is": ROOT, "filled": filled}[state]
+    for slide in slides_of(root):
+        told = "".join([*slide.title, *slide.kicker])
+        assert CHINESE.search(told), slide.name
+        english, chinese = (texts(slide.body, language) for language in ("en", "zh"))
+        assert len(english) == len(chinese) > 0, slide.name
+        for one, other in zip(english, chinese, strict=True):
+            assert one.strip() and other.strip(), slide.name
+            remark = one.replace("中文", "")
+            assert not CHINESE.search(remark), (slide.name, one)
+            # Symbols and names alone may be the same in both; a sentence may not.
+            if len(re.findall(r"[a-z]{2,}", one)) > 4:
+                assert CHINESE.search(other), (slide.name, other)
+
+
+def test_sources__every_slide_with_measured_numbers_names_its_files(filled: Path) -> None:
+    measured = {
+        "problem": "leak.json", "idea": "clouds.json", "four-stages": "captains.json", "shut-off": "gates.json",
+        "talked-down": "talk_down.json", "sound": "scale.json", "audit": "attacks-h200.json",
+        "trade-off": "results/summary.json", "comparisons": "results/summary.json", "cost": "step-h200.json",
+        "ship": "serving.json",
+    }  # fmt: skip
+    slides = {slide.name: slide for slide in slides_of(filled)}
+    for name, file in measured.items():
+        if 'class="missing"' not in slides[name].body:
+            assert any(file in source for source in slides[name].sources), name
+    html = page(list(slides.values()), "0" * 9)
+    assert html.count("Source: ") == html.count("来源：") == sum(bool(slide.sources) for slide in slides.values())
+    assert "runs at 012345678" in html
+
+
+def test_sources__a_stored_file_is_cited_with_its_commit() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone")
+    assert re.fullmatch(r"LICENSE @ [0-9a-f]{9}(\+changes)?", Shelf(ROOT).cite("LICENSE"))
+
+
+def test_missing__slides_without_files_say_so_and_show_no_number(tmp_path: Path) -> None:
+    found = bodies(bare(tmp_path / "bare"))
+    for name in (
+        "problem",
+        "idea",
+        "four-stages",
+        "shut-off",
+        "talked-down",
+        "sound",
+        "trade-off",
+        "comparisons",
+        "cost",
+        "ship",
+    ):
+        assert "Not there yet:" in found[name] and "暂缺：" in found[name], name
+    assert "<svg" not in found["trade-off"] + found["comparisons"] + found["cost"]
+    assert not re.search(r"\d+\.\d", found["trade-off"] + found["cost"] + found["comparisons"])
+
+
+def test_results__numbers_are_those_of_the_summary(tmp_path: Path) -> None:
+    root = copied(tmp_path / "house")
+    summary = write_summary(root)
+    before = bodies(root)
+    ratios = [record["mse_gain"] for records in summary["comparisons"].values() for record in records.values()]
+    assert re.findall(r">([\d.]+)×</text>", before["comparisons"].split("</svg>")[0])[-len(ratios) :] == [
+        f"{ratio:.2f}" for ratio in ratios
+    ]
+    for target in summary["targets"]:
+        assert f">{target['figure']:.3g}<" in before["comparisons"]
+    runs = len(summary["cells"])
+    assert f"{runs} runs" in before["trade-off"] and f"{runs} 次训练" in before["trade-off"]
+
+    summary["comparisons"]["cifar10"]["sound_vs_noise"]["mse_gain"] = 3.21
+    (root / "results/summary.json").write_text(json.dumps(summary))
+    assert "3.21×" in bodies(root)["comparisons"] and "3.21×" not in before["comparisons"]
+
+
+def test_cost__bars_follow_the_benchmark_file(tmp_path: Path) -> None:
+    root = copied(tmp_path / "house")
+    file = root / "results/benchmarks/step-h200.json"
+    content = json.loads(file.read_text())
+    for number, row in enumerate(content["rows"]):
+        row["graph_ratio"] = 1 + 0.37 * number
+    file.write_text(json.dumps(content))
+    cost = bodies(root)["cost"]
+    assert re.findall(r"([\d.]+)×</text>", cost) == [f"{row['graph_ratio']:.2f}" for row in content["rows"]]
+    widths = [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', cost)]
+    assert widths == sorted(widths) and widths[-1] / widths[0] == pytest.approx(
+        content["rows"][-1]["graph_ratio"], rel=0.01
+    )
+
+
+def test_exploration__speaks_only_until_a_study_does(tmp_path: Path) -> None:
+    root = copied(tmp_path / "house")
+    (root / "results/summary.json").unlink()
+    assert "Leads, not results" in bodies(root)["trade-off"]
+    write_summary(root)
+    assert "Leads, not results" not in bodies(root)["trade-off"]
+
+
+def test_broken_file__is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = copied(tmp_path / "house")
+    (root / "results/benchmarks/serving.json").write_text("{")
+    with pytest.raises(ValueError, match=r"serving\.json is not JSON"):
+        slides_of(root)
+    (root / "results/benchmarks/serving.json").write_text('{"load": {}}')
+    with pytest.raises(ValueError, match="slide ship: .* unexpected form"):
+        slides_of(root)
+    (root / "results/benchmarks/serving.json").write_text("[]")
+    monkeypatch.setattr("slides.build.build", lambda target: slides_of(root))
+    assert main([]) == 2
+    assert "must hold an object" in capsys.readouterr().err
+
+
+def test_text__from_files_is_escaped(tmp_path: Path) -> None:
+    root = copied(tmp_path / "house")
+    summary = write_summary(root)
+    for cell in summary["cells"]:
+        cell["method"] = f"<img onerror=x>{cell['method']}"
+    summary["targets"].append({"name": "<script>", "threshold": "<b>", "figure": None, "met": None})
+    (root / "results/summary.json").write_text(json.dumps(summary))
+    found = bodies(root)
+    assert "<img onerror" not in found["trade-off"] and "<script>" not in found["comparisons"]
+    assert "&lt;img onerror" in found["trade-off"] and "&lt;script&gt;" in found["comparisons"]
+
+
+def test_build__is_the_same_twice(tmp_path: Path) -> None:
+    root = copied(tmp_path / "house")
+    shutil.rmtree(root / "results/exploration")
+    first, second = (build(root, tmp_path / name).read_bytes() for name in ("a.html", "b.html"))
+    assert first == second
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.012, 0.034), (77.1, 88.0), (1.0, 6.0)])
+def test_ticks__are_round_and_inside(low: float, high: float) -> None:
+    found = ticks(low, high)
+    assert 2 <= len(found) <= 8 and low <= found[0] and found[-1] <= high
+    steps = {round(b - a, 9) for a, b in pairwise(found)}
+    assert len(steps) == 1
