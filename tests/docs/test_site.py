@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shutil
@@ -16,6 +17,7 @@ from tests.docs.conftest import build
 from tests.docs.pages import DOCS, PAGES, ROOT, tables
 
 pytestmark = pytest.mark.slow
+ALIASES = {"Progress", "Runner"}
 
 
 class Page(HTMLParser):
@@ -91,6 +93,19 @@ def test_site__equations_are_mathml(pages: dict[Path, Page], site: Path) -> None
         assert "MathJax" not in path.read_text(encoding="utf-8")
 
 
+PACKAGES = sorted(page.removeprefix("api/").removesuffix(".md") for page in PAGES if page.startswith("api/"))
+
+
+@pytest.mark.parametrize("package", [name for name in PACKAGES if name != "testing"])
+def test_api__shows_every_public_name(pages: dict[Path, Page], site: Path, package: str) -> None:
+    names = importlib.import_module(f"attention_cem.{package}").__all__
+    for language in ("en", "zh"):
+        ids = {each.rpartition(".")[2] for each in pages[site / language / "api" / f"{package}.html"].ids}
+        # Constants and type aliases without a docstring have no entry of their own.
+        missing = {name for name in names if name not in ids and not (name.isupper() or name in ALIASES)}
+        assert missing == set()
+
+
 @pytest.mark.parametrize("word", ["条件熵", "切分", "多卡", "攻击者"])
 def test_search__finds_chinese_words_of_two_characters_and_more(site: Path, word: str) -> None:
     index = (site / "zh" / "searchindex.js").read_text(encoding="utf-8")
@@ -111,6 +126,12 @@ def test_results__are_fresh_and_name_where_figures_come_from() -> None:
             named = re.search(r"commit|source|why|file", table[0])
             published = path.name == "paper-table.md" and "without CEM" in table[0]
             assert not measured or named or published, f"{path.name}: {table[0]}"
+
+
+def test_build__is_what_make_docs_does() -> None:
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "SPHINX = $(BIN)/python -m sphinx -b html -c docs -n -W --keep-going -q" in recipe
+    assert "docs/en docs/_build/html/en" in recipe and "-t zh" in recipe
 
 
 def test_build__fails_while_a_table_is_stale(tmp_path: Path) -> None:
