@@ -75,7 +75,7 @@ def scatter(
     points = [point for each in series for point in each.points]
     columns, line = 2, 24
     rows = math.ceil(len(series) / columns)
-    left, right, top, bottom = 74.0, WIDTH - 14.0, 22.0 + rows * line, height - 58.0
+    left, right, top, bottom = 94.0, WIDTH - 14.0, 22.0 + rows * line, height - 58.0
     to_x = _scale([point[0] for point in points], left, right)
     to_y = _scale([point[1] for point in points], bottom, top)
     parts = []
@@ -123,7 +123,7 @@ def bars(rows: Sequence[tuple[str, float, str]], title: Pair, highlight: Sequenc
 
 def ratios(rows: Sequence[Ratio], title: Pair) -> str:
     """Ratios on a logarithmic axis with the line of no difference at 1."""
-    line, left, right = 46, 250.0, WIDTH - 90.0
+    line, left, right = 50, 268.0, WIDTH - 84.0
     ends = [end for row in rows for end in (row.value, *(row.interval or ()))]
     low, high = min(0.8, *ends) / 1.08, max(1.25, *ends) * 1.08
     bottom = 14.0 + line * len(rows)
@@ -139,8 +139,8 @@ def ratios(rows: Sequence[Ratio], title: Pair) -> str:
     for number, row in enumerate(rows):
         y = 34 + number * line
         colour = _verdict_colour(row.interval)
-        parts.append(label(left - 14, y + 2, row.label, anchor="end", size=15))
-        parts.append(label(left - 14, y + 19, row.note, anchor="end", size=12.5, colour=MUTED))
+        parts.append(label(left - 14, y, row.label, anchor="end"))
+        parts.append(label(left - 14, y + 19, row.note, anchor="end", size=14, colour=MUTED))
         if row.interval is not None:
             a, b = to_x(row.interval[0]), to_x(row.interval[1])
             parts.append(f'<line x1="{a:.1f}" x2="{b:.1f}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="4"/>')

@@ -37,14 +37,14 @@ def in_words(target: Mapping[str, Any], stated: Mapping[str, Any]) -> tuple[Pair
     """Goal and threshold in both languages; as the summary has them where the settings do not state the goal.
 
     >>> in_words({"name": "n", "threshold": "t"}, {"cost_of": "sound", "cost_over": "none", "ratio_at_most": 1.1})
-    (('Training cost: sound over no CEM', '训练开销：sound 比 不用 CEM'), ('≤ 1.1×', '≤ 1.1×'))
+    (('Training cost: sound over no CEM', '训练开销：sound 比不用 CEM'), ('≤ 1.1×', '≤ 1.1×'))
     """
     plain = escape(str(target["threshold"]))
     if "comparison" in stated:
         data, key = str(stated["comparison"]).split(".", 1)
         (a_en, a_zh), (b_en, b_zh) = (_method(name) for name in key.split("_vs_", 1))
         least, above = stated["gain_at_least"], stated.get("ci95_above")
-        words = (f"{_data(data)}: {a_en} against {b_en}", f"{_data(data)}：{a_zh} 对 {b_zh}")
+        words = (f"{_data(data)}: {a_en} against {b_en}", f"{_data(data)}：{a_zh} 对{_spaced(b_zh)}")
         if above is None:
             return words, (f"MSE ≥ {least:g}×", f"MSE ≥ {least:g}×")
         return words, (f"MSE ≥ {least:g}×, interval above {above:g}", f"MSE ≥ {least:g}×，区间高于 {above:g}")
@@ -59,7 +59,7 @@ def in_words(target: Mapping[str, Any], stated: Mapping[str, Any]) -> tuple[Pair
     if "cost_of" in stated:
         (a_en, a_zh), (b_en, b_zh) = (_method(str(stated[key])) for key in ("cost_of", "cost_over"))
         limit = f"≤ {stated['ratio_at_most']:g}×" if "ratio_at_most" in stated else plain.replace("&lt;", "<")
-        words = (f"Training cost: {a_en} over {b_en}", f"训练开销：{a_zh} 比 {b_zh}")
+        words = (f"Training cost: {a_en} over {b_en}", f"训练开销：{a_zh} 比{_spaced(b_zh)}")
         return words, (escape(limit), escape(limit))
     name = escape(str(target["name"]))
     return (name, name), (plain, plain)
@@ -71,6 +71,11 @@ def _data(name: str) -> str:
 
 def _method(name: str) -> Pair:
     return _METHODS.get(name, (escape(name), escape(name)))
+
+
+def _spaced(words: str) -> str:
+    """Chinese type sets a space between Chinese and Latin letters, and none between Chinese ones."""
+    return f" {words}" if words[:1].isascii() else words
 
 
 def _figure(figure: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from statistics import fmean, median
 from typing import Any
@@ -45,8 +46,11 @@ def _studied(shelf: Shelf, summary: Mapping[str, Any], study: str) -> Slide:
     groups: dict[str, dict[tuple[Any, Any], list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for cell in cells:
         groups[str(cell["method"])][(cell["lambda"], cell["sigma"])].append(cell)
-    every = [_series(name, settings) for name, settings in sorted(groups.items())]
-    series = sorted(every, key=lambda each: -len(each.points))[:_MOST_SERIES]
+    compared = [str(record[side]) for record in summary["comparisons"]["cifar10"].values() for side in ("a", "b")]
+    # Methods that the next slide compares come first; the rest as far as colours reach.
+    names = sorted(groups, key=lambda name: (name not in compared, -len(groups[name]), name))
+    every = [each for each in _without_chance([_series(name, groups[name]) for name in names]) if each.points]
+    series = every[:_MOST_SERIES]
     chart = charts.scatter(series, _ACROSS, _UP, ("Trade-off on CIFAR-10", "CIFAR-10 上的权衡"))
     seeds, runs = len({cell["seed"] for cell in cells}), len(cells)
     budgets = escape(", ".join(sorted({str(cell["budget"]) for cell in cells})))
@@ -65,9 +69,14 @@ def _studied(shelf: Shelf, summary: Mapping[str, Any], study: str) -> Slide:
             "点对点比较说明不了什么：下一页在相同准确率下比较。",
         ),
     )
-    if len(every) > len(series):
-        more = len(every) - len(series)
-        text += paragraph(f"{more} further methods: {SUMMARY}", f"另有 {more} 种方法，见 {SUMMARY}", "note")
+    settings = sum(len(each) for each in groups.values())
+    rest = settings - sum(len(each.points) for each in series)
+    if rest:
+        text += paragraph(
+            f"{rest} further settings are not drawn (fallen to chance, or of other methods): {SUMMARY}",
+            f"另有 {rest} 组设置未画出（退化到随机水平，或属于其他方法）：{SUMMARY}",
+            "note",
+        )
     heading = ("Accuracy against what an attacker rebuilds", "准确率与攻击者还原误差的权衡")
     sources = [shelf.cite(SUMMARY), f"runs at {commits}"]
     return Slide("trade-off", RESULTS, heading, columns(text, chart, kind="wide-right"), sources)
@@ -85,6 +94,12 @@ def _series(name: str, settings: Mapping[tuple[Any, Any], Sequence[Mapping[str, 
     return charts.Series(name, points)
 
 
+def _without_chance(every: Sequence[charts.Series]) -> list[charts.Series]:
+    """Without points below half the usual accuracy: runs that fell to chance would press all others into a corner."""
+    usual = median(point[0] for each in every for point in each.points)
+    return [replace(each, points=[point for point in each.points if point[0] > usual / 2]) for each in every]
+
+
 def _explored(shelf: Shelf) -> Slide:
     files = shelf.folder("results/exploration/*.json")
     heading = ("First leads on CIFAR-10, before the studies", "正式研究之前的探索：CIFAR-10")
@@ -96,11 +111,8 @@ def _explored(shelf: Shelf) -> Slide:
         name = str(cell["method"]) + (" + ARL" if cell.get("arl") else "")
         note = f"λ {cell['lambd']}, σ {cell['sigma']}, seed {cell['seed']}"
         groups[name].append((100 * float(content["accuracy_test"]), float(content["mse_test"]), note))
-    # A run that fell to chance would press all others into a corner: it is counted, not drawn.
-    usual = median(point[0] for points in groups.values() for point in points)
-    drawn = {name: [point for point in points if point[0] > usual / 2] for name, points in groups.items()}
-    ranked = sorted(((name, points) for name, points in drawn.items() if points), key=lambda each: -len(each[1]))
-    series = [charts.Series(name, points, joined=False) for name, points in ranked[:_MOST_SERIES]]
+    every = _without_chance([charts.Series(name, points, joined=False) for name, points in groups.items()])
+    series = sorted((each for each in every if each.points), key=lambda each: -len(each.points))[:_MOST_SERIES]
     chart = charts.scatter(series, _ACROSS, _UP, ("Exploration", "探索"))
     shown = sum(len(each.points) for each in series)
     cell, gpu = files[0][1]["cell"], escape(str(files[0][1]["device"]))

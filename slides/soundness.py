@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from html import escape
+from statistics import fmean
+
 from attention_cem.attacks.receipts import CONVERGENCE_TOLERANCE
 from attention_cem.auditing.calibration import NEAR_PERFECT_PSNR, REACH_TOLERANCE
 from slides import charts, drawings
 from slides.sources import Shelf
 from slides.story import METHOD, missing, picture
-from slides.words import Slide, both, bullets, code, columns, paragraph
+from slides.words import Pair, Slide, both, bullets, code, columns, paragraph
 
 WRONG, SOUND, AUDIT = ("What goes wrong", "问题出在哪里"), ("The sound version", "可靠版本"), ("The audit", "审计")
 
@@ -17,9 +20,9 @@ def shut_off(shelf: Shelf) -> Slide:
     heading = ("It shuts itself off, and nobody notices", "自己把自己关掉，却没人发觉")
     why = (
         "The documents switch rob_loss off while the mean “SNR” gate is high. Features are layer-normed, so their "
-        "means are near 0, σ²/μ² is large, and <b>the gate stays high</b>.",
+        "means are near 0, σ²/μ² is large, and <b>the gate can stay high for ever</b>.",
         "原文档规定：“SNR 门”均值偏高时就关断 rob_loss。可特征做过层归一化，均值接近 0，σ²/μ² 很大，"
-        "于是<b>门一直偏高</b>。",
+        "于是<b>门可能永远偏高</b>。",
     )
     ours = (
         "We keep it as preset <code>seed</code>, report the shut-off share, and the alarm says it in words.",
@@ -30,12 +33,20 @@ def shut_off(shelf: Shelf) -> Slide:
         note = missing("docs/assets/understand/gates.json", "python -m docs.figures gates")
         return Slide("shut-off", WRONG, heading, columns(bullets(why, ours), note))
     runs, limit = found.numbers["runs"], float(found.numbers["early_hard_thresh"])
-    shut = sum(run["shutoff_share"][-1] > 0.5 for run in runs.values())
-    measured = (
-        f"In {shut} of {len(runs)} small trainings the surrogate is off in the last epoch: training goes on, the log "
-        "looks fine, nothing is defended.",
-        f"{len(runs)} 次小训练里有 {shut} 次到最后一轮仍处于关断状态：训练照常、日志正常，却毫无防护。",
-    )
+    above = sum(run["snr_gate_mean"][-1] > limit for run in runs.values())
+    points = [
+        why,
+        (
+            f"In {above} of {len(runs)} small trainings the gate ends above the limit: training goes on, the log looks "
+            "fine, nothing is defended.",
+            f"{len(runs)} 次小训练里有 {above} 次，门到最后仍高于界限：训练照常、日志正常，却毫无防护。",
+        ),
+    ]
+    sources = [found.source]
+    studied = shut_in_studies(shelf)
+    if studied is not None:
+        points.append(studied)
+        sources.append(shelf.cite("results/summary.json"))
     series = [
         charts.Series(name, [(x, y, f"{y:.3f}") for x, y in zip(run["epoch"], run["snr_gate_mean"], strict=True)])
         for name, run in runs.items()
@@ -47,8 +58,25 @@ def shut_off(shelf: Shelf) -> Slide:
         ("The SNR gate in small trainings", "小训练中的 SNR 门"),
         level=limit,
     )
-    body = columns(bullets(why, measured, ours), chart)
-    return Slide("shut-off", WRONG, heading, body, [found.source])
+    return Slide("shut-off", WRONG, heading, columns(bullets(*points, ours), chart), sources)
+
+
+def shut_in_studies(shelf: Shelf) -> Pair | None:
+    """Share of the active steps on which the documents' slot surrogate was off, over all its stored runs, if any."""
+    summary = shelf.data("results/summary.json") or {}
+    cells = [
+        cell
+        for cell in summary.get("cells", [])
+        if str(cell["method"]).startswith("seed_slot") and cell.get("shutoff_share") is not None
+    ]
+    if not cells:
+        return None
+    share = fmean(float(cell["shutoff_share"]) for cell in cells)
+    names = escape(", ".join(sorted({str(cell["study"]) for cell in cells})))
+    return (
+        f"In the studies ({names}): off on {share:.0%} of the steps on which it should have worked, {len(cells)} runs.",
+        f"在正式研究（{names}）里：本该起作用的步数中有 {share:.0%} 处于关断状态，共 {len(cells)} 次训练。",
+    )
 
 
 def talked_down(shelf: Shelf) -> Slide:

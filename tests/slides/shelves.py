@@ -34,6 +34,7 @@ def write_summary(root: Path, *, seeds: int = 3) -> dict[str, Any]:
             "commit": "0123456789abcdef0123456789abcdef01234567", "method": method, "data": "cifar10", "seed": seed,
             "epochs": 40, "lambda": 0.1 * step, "sigma": 0.1, "accuracy": 0.8 + 0.02 * step + 0.01 * chance.random(),
             "mse": 0.03 - 0.004 * step + 0.002 * chance.random(), "budget": "standard",
+            "shutoff_share": 0.25 * seed if method == "seed_slot" else 0.0,
         }
         for method in methods for step in range(4) for seed in range(seeds)
     ]  # fmt: skip

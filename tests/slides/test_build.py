@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import json
 import re
 import shutil
@@ -154,6 +156,14 @@ def test_results__numbers_are_those_of_the_summary(tmp_path: Path) -> None:
     assert "3.21×" in bodies(root)["comparisons"] and "3.21×" not in before["comparisons"]
 
 
+def test_shut_off__share_is_the_mean_of_the_stored_runs(filled: Path, tmp_path: Path) -> None:
+    told = bodies(filled)["shut-off"]
+    assert "(main-cifar10): off on 25% of the steps" in told and "12 runs" in told and "有 25% 处于关断状态" in told
+    root = copied(tmp_path / "house")
+    (root / "results/summary.json").unlink()
+    assert "In the studies" not in bodies(root)["shut-off"]
+
+
 def test_cost__bars_follow_the_benchmark_file(tmp_path: Path) -> None:
     root = copied(tmp_path / "house")
     file = root / "results/benchmarks/step-h200.json"
@@ -210,6 +220,11 @@ def test_build__is_the_same_twice(tmp_path: Path) -> None:
     shutil.rmtree(root / "results/exploration")
     first, second = (build(root, tmp_path / name).read_bytes() for name in ("a.html", "b.html"))
     assert first == second
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "slides").glob("*.py")))
+def test_docstrings__examples_run(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"slides.{name}"), optionflags=doctest.ELLIPSIS).failed == 0
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.012, 0.034), (77.1, 88.0), (1.0, 6.0)])
