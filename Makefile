@@ -50,7 +50,7 @@ docs: $(INSTALLED)       ## The handbook in both languages, offline, into docs/_
 	@echo "Now open docs/_build/html/index.html in a browser."
 
 slides: $(INSTALLED)     ## The deck for a group meeting
-	$(BIN)/python slides/build.py
+	$(BIN)/python -m slides.build
 
 clean:           ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist docs/_build
