@@ -93,8 +93,11 @@ def page(slides: Sequence[Slide], commit: str) -> str:
 
 
 def _section(slide: Slide, number: int, commit: str) -> str:
-    told = "; ".join(escape(source) for source in slide.sources)
-    source = both(f"Source: {told}.", f"来源：{told}。") if told else ""
+    english, chinese = (
+        "; ".join(escape(each if isinstance(each, str) else each[language]) for each in slide.sources)
+        for language in (0, 1)
+    )
+    source = both(f"Source: {english}.", f"来源：{chinese}。") if slide.sources else ""
     built = both(f"Deck built at {commit}.", f"幻灯片生成于 {commit}。") if number == 1 else ""
     kind = " title" if slide.name == "title" else ""
     spoken = escape(" · ".join(slide.title))

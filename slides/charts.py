@@ -123,7 +123,8 @@ def bars(rows: Sequence[tuple[str, float, str]], title: Pair, highlight: Sequenc
 
 def ratios(rows: Sequence[Ratio], title: Pair) -> str:
     """Ratios on a logarithmic axis with the line of no difference at 1."""
-    line, left, right = 50, 268.0, WIDTH - 84.0
+    line, left, right = max(38, min(50, 460 // len(rows))), 268.0, WIDTH - 84.0
+    size = 17 if line > 44 else 15.5
     ends = [end for row in rows for end in (row.value, *(row.interval or ()))]
     low, high = min(0.8, *ends) / 1.08, max(1.25, *ends) * 1.08
     bottom = 14.0 + line * len(rows)
@@ -137,10 +138,10 @@ def ratios(rows: Sequence[Ratio], title: Pair) -> str:
             parts.append(_line(to_x(value), 6, to_x(value), bottom, INK if value == 1 else GRID))
             parts.append(label(to_x(value), bottom + 22, f"{value:g}×", anchor="middle", size=16, colour=MUTED))
     for number, row in enumerate(rows):
-        y = 34 + number * line
+        y = 30 + number * line
         colour = _verdict_colour(row.interval)
-        parts.append(label(left - 14, y, row.label, anchor="end"))
-        parts.append(label(left - 14, y + 19, row.note, anchor="end", size=14, colour=MUTED))
+        parts.append(label(left - 14, y, row.label, anchor="end", size=size))
+        parts.append(label(left - 14, y + size, row.note, anchor="end", size=size - 3, colour=MUTED))
         if row.interval is not None:
             a, b = to_x(row.interval[0]), to_x(row.interval[1])
             parts.append(f'<line x1="{a:.1f}" x2="{b:.1f}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="4"/>')

@@ -13,13 +13,14 @@ from slides import charts
 from slides.goals import SETTINGS, goal_table
 from slides.sources import Shelf
 from slides.story import missing
-from slides.words import Slide, bullets, columns, paragraph
+from slides.words import Pair, Slide, bullets, columns, paragraph
 
 RESULTS = ("Results", "结果")
 SUMMARY = "results/summary.json"
 _ACROSS = ("accuracy, %", "准确率（%）")
 _UP = ("inverter MSE (higher is more private)", "逆向 MSE（越高越安全）")
-_MOST_SERIES, _MOST_RATIOS = 8, 9
+_AGAINST = ("sound_vs_kmeans_best", "sound_vs_noise", "sound_vs_kmeans_published")
+_MOST_SERIES, _MOST_RATIOS, _MOST_COMMITS = 8, 11, 5
 
 
 def trade_off(shelf: Shelf) -> Slide:
@@ -54,7 +55,7 @@ def _studied(shelf: Shelf, summary: Mapping[str, Any], study: str) -> Slide:
     chart = charts.scatter(series, _ACROSS, _UP, ("Trade-off on CIFAR-10", "CIFAR-10 上的权衡"))
     seeds, runs = len({cell["seed"] for cell in cells}), len(cells)
     budgets = escape(", ".join(sorted({str(cell["budget"]) for cell in cells})))
-    commits = ", ".join(sorted({str(cell["commit"])[:9] for cell in cells}))
+    commits = sorted({str(cell["commit"])[:9] for cell in cells})
     text = bullets(
         (
             f"Study <code>{escape(study)}</code>: {runs} runs, {seeds} seeds, attack budget {budgets}.",
@@ -78,7 +79,7 @@ def _studied(shelf: Shelf, summary: Mapping[str, Any], study: str) -> Slide:
             "note",
         )
     heading = ("Accuracy against what an attacker rebuilds", "准确率与攻击者还原误差的权衡")
-    sources = [shelf.cite(SUMMARY), f"runs at {commits}"]
+    sources: list[str | Pair] = [shelf.cite(SUMMARY), _runs_at(commits)]
     return Slide("trade-off", RESULTS, heading, columns(text, chart, kind="wide-right"), sources)
 
 
@@ -138,7 +139,8 @@ def _explored(shelf: Shelf) -> Slide:
             f"另有 {rest} 次未画出：退化到随机水平，或属于少见的设计。运行于 {gpu}。",
             "note",
         )
-    sources = [f"{shelf.cite('results/exploration')}: {len(files)} files of `python -m studies.exploration`"]
+    made = ("by python -m studies.exploration", "由 python -m studies.exploration 生成")
+    sources: list[str | Pair] = [f"{shelf.cite('results/exploration')} ({len(files)})", made]
     return Slide("trade-off", RESULTS, heading, columns(text, chart, kind="wide-right"), sources)
 
 
@@ -148,17 +150,7 @@ def comparisons(shelf: Shelf) -> Slide:
     summary = shelf.data(SUMMARY)
     if summary is None:
         return Slide("comparisons", RESULTS, heading, missing(SUMMARY, "make results"))
-    rows = [
-        charts.Ratio(
-            f"{record['a']} / {record['b']}",
-            float(record["mse_gain"]),
-            (float(record["ci95"][0]), float(record["ci95"][1])) if record["ci95"] else None,
-            f"{data}, {100 * float(record['accuracy']):.1f} %, n = {record['seeds']}",
-        )
-        for data, records in summary["comparisons"].items()
-        for key, record in records.items()
-        if key.startswith("sound_vs_")
-    ]
+    rows = ratio_rows(summary["comparisons"])
     left = _ratio_chart(rows) if rows else missing("results/studies/*/*.json", "make results")
     note = paragraph(
         "Goals, not gates: met or not, they stand here.", "这些是目标，不是门槛：达成与否都如实列出。", "note"
@@ -166,17 +158,48 @@ def comparisons(shelf: Shelf) -> Slide:
     studies = summary.get("studies", {})
     done, planned = (sum(int(each[key]) for each in studies.values()) for key in ("done", "planned"))
     commits = sorted({str(commit)[:9] for each in studies.values() for commit in each.get("commits", [])})
-    sources = [shelf.cite(SUMMARY), shelf.cite(SETTINGS), f"{done} of {planned} planned runs are there"]
+    count = (f"{done} of {planned} planned runs are there", f"计划 {planned} 次训练，已有 {done} 次")
+    sources: list[str | Pair] = [shelf.cite(SUMMARY), shelf.cite(SETTINGS), count]
     if commits:
-        sources.append(f"runs at {', '.join(commits)}")
+        sources.append(_runs_at(commits))
     body = columns(left, goal_table(shelf, summary["targets"]) + note)
     return Slide("comparisons", RESULTS, heading, body, sources)
 
 
+def ratio_rows(comparisons: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[charts.Ratio]:
+    """The sound surrogate against each of the others on every data set; the first data set's first, then by weight."""
+    first = next(iter(comparisons), "")
+    found = [
+        (data != first, _AGAINST.index(key), data, record)
+        for data, records in comparisons.items()
+        for key, record in records.items()
+        if key in _AGAINST
+    ]
+    return [
+        charts.Ratio(
+            f"{record['a']} / {record['b']}",
+            float(record["mse_gain"]),
+            (float(record["ci95"][0]), float(record["ci95"][1])) if record["ci95"] else None,
+            f"{data}, {100 * float(record['accuracy']):.1f} %, n = {record['seeds']}",
+        )
+        for _, _, data, record in sorted(found, key=lambda each: each[:2])
+    ]
+
+
 def _ratio_chart(rows: Sequence[charts.Ratio]) -> str:
     chart = charts.ratios(rows[:_MOST_RATIOS], ("MSE ratio at equal accuracy", "相同准确率下的 MSE 之比"))
+    rest = len(rows) - _MOST_RATIOS
+    more = (f" {rest} further: {SUMMARY}.", f"另有 {rest} 项见 {SUMMARY}。") if rest > 0 else ("", "")
     words = (
-        "MSE of the first over MSE of the second, 95 % interval over seeds; hollow: too few seeds for an interval.",
-        "前者与后者的 MSE 之比，横线为对种子的 95 % 区间；空心点：种子太少，没有区间。",
+        "MSE of the first over MSE of the second, 95 % interval over seeds; hollow: too few seeds for an interval."
+        + more[0],
+        "前者与后者的 MSE 之比，横线为对种子的 95 % 区间；空心点：种子太少，没有区间。" + more[1],
     )
     return chart + paragraph(*words, "note")
+
+
+def _runs_at(commits: Sequence[str]) -> Pair:
+    shown, more = ", ".join(commits[:_MOST_COMMITS]), len(commits) - _MOST_COMMITS
+    if more <= 0:
+        return f"runs at {shown}", f"训练所用提交：{shown}"
+    return f"runs at {shown} and {more} more", f"训练所用提交：{shown} 等，另有 {more} 个"

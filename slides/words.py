@@ -73,11 +73,11 @@ class Slide:
         kicker: the chapter, above the title.
         title: one sentence.
         body: HTML.
-        sources: where its numbers come from, e.g. ``results/x.json @ 0a1b2c3``; shown in small print.
+        sources: where its numbers come from, e.g. ``results/x.json @ 0a1b2c3``, or a pair; shown in small print.
     """
 
     name: str
     kicker: Pair
     title: Pair
     body: str
-    sources: Sequence[str] = field(default=())
+    sources: Sequence[str | Pair] = field(default=())
