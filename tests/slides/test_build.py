@@ -15,8 +15,10 @@ import pytest
 from slides.build import build, main, page, slides_of
 from slides.charts import ticks
 from slides.sources import Shelf
+from studies.publish import publish
 
 from tests.slides.shelves import DATA, ROOT, bare, copied, write_summary
+from tests.studies.publishing import MAIN, fill, repository
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
@@ -165,6 +167,26 @@ def test_shut_off__share_is_the_mean_of_the_stored_runs(filled: Path, tmp_path: 
     root = copied(tmp_path / "house")
     (root / "results/summary.json").unlink()
     assert "In the studies" not in bodies(root)["shut-off"]
+
+
+def test_results__what_make_results_writes_is_understood(tmp_path: Path) -> None:
+    """The real producer, from study results to slides: no imitation of its form in between."""
+    root = repository(tmp_path, MAIN)
+    fill(root, "main-cifar10")
+    publish(root)
+    written = json.loads((root / "results/summary.json").read_text())
+    found = bodies(root)
+    cells = written["cells"]
+    assert f"Study <code>main-cifar10</code>: {len(cells)} runs, 3 seeds" in found["trade-off"]
+    methods = {cell["method"] for cell in cells}
+    assert all(f">{method}</text>" in found["trade-off"] for method in methods)
+    settings = {(cell["method"], cell["lambda"], cell["sigma"]) for cell in cells}
+    assert found["trade-off"].count("<g><") == len(settings)
+    for key in ("sound_vs_kmeans_best", "sound_vs_noise", "sound_vs_kmeans_published"):
+        gain = written["comparisons"]["cifar10"][key]["mse_gain"]
+        assert f"{gain:.2f}×</text>" in found["comparisons"], key
+    assert found["comparisons"].count('class="yes"') == sum(target["met"] is True for target in written["targets"])
+    assert found["comparisons"].count('class="open"') == sum(target["met"] is None for target in written["targets"])
 
 
 def test_cost__bars_follow_the_benchmark_file(tmp_path: Path) -> None:
