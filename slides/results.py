@@ -18,7 +18,8 @@ from slides.words import Pair, Slide, bullets, columns, paragraph
 RESULTS = ("Results", "结果")
 SUMMARY = "results/summary.json"
 _ACROSS = ("accuracy, %", "准确率（%）")
-_UP = ("inverter MSE (higher is more private)", "逆向 MSE（越高越安全）")
+_WORST = ("worst-case MSE (higher is more private)", "最坏情况 MSE（越高越安全）")
+_INVERTER = ("inverter MSE (higher is more private)", "逆向 MSE（越高越安全）")
 _AGAINST = ("sound_vs_kmeans_best", "sound_vs_noise", "sound_vs_kmeans_published")
 _MOST_SERIES, _MOST_RATIOS, _MOST_COMMITS = 8, 11, 5
 
@@ -52,7 +53,7 @@ def _studied(shelf: Shelf, summary: Mapping[str, Any], study: str) -> Slide:
     names = sorted(groups, key=lambda name: (name not in compared, -len(groups[name]), name))
     every = [each for each in _without_chance([_series(name, groups[name]) for name in names]) if each.points]
     series = every[:_MOST_SERIES]
-    chart = charts.scatter(series, _ACROSS, _UP, ("Trade-off on CIFAR-10", "CIFAR-10 上的权衡"))
+    chart = charts.scatter(series, _ACROSS, _WORST, ("Trade-off on CIFAR-10", "CIFAR-10 上的权衡"))
     seeds, runs = len({cell["seed"] for cell in cells}), len(cells)
     budgets = escape(", ".join(sorted({str(cell["budget"]) for cell in cells})))
     commits = sorted({str(cell["commit"])[:9] for cell in cells})
@@ -114,7 +115,7 @@ def _explored(shelf: Shelf) -> Slide:
         groups[name].append((100 * float(content["accuracy_test"]), float(content["mse_test"]), note))
     every = _without_chance([charts.Series(name, points, joined=False) for name, points in groups.items()])
     series = sorted((each for each in every if each.points), key=lambda each: -len(each.points))[:_MOST_SERIES]
-    chart = charts.scatter(series, _ACROSS, _UP, ("Exploration", "探索"))
+    chart = charts.scatter(series, _ACROSS, _INVERTER, ("Exploration", "探索"))
     shown = sum(len(each.points) for each in series)
     cell, gpu = files[0][1]["cell"], escape(str(files[0][1]["device"]))
     epochs, attack_epochs = cell["epochs"], cell["attack_epochs"]
