@@ -111,6 +111,20 @@ def second() -> list[Cell]:
     return [*curves(), *blind(), *adversaries(), *variations()]
 
 
+def solved() -> list[Cell]:
+    """The attacker beyond linear, solved at every step."""
+    return [
+        *seeds(*(Cell("noise", leak=weight, leak_features=512) for weight in (0.3, 0.6))),
+        Cell("noise", leak=1.0, leak_features=512, seed=1),
+        Cell("noise", leak=0.5, leak_features=512, blind=4),
+        Cell("noise", arl=0.3, seed=0),
+        Cell("noise", arl=0.3, seed=1),
+        Cell("slot_mixture", 0.1, arl=0.3),
+        Cell("kmeans", 3, arl=0.3),
+        Cell("noise", arl=0.3, blind=4),
+    ]
+
+
 PLANS: dict[str, Callable[[], list[Cell]]] = {
     "smoke": smoke,
     "leads": leads,
@@ -120,4 +134,5 @@ PLANS: dict[str, Callable[[], list[Cell]]] = {
     "modes": modes,
     "variations": variations,
     "second": second,
+    "solved": solved,
 }
