@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
+from sphinx.errors import SphinxError
 from studies.publish import stale_pages
 
 
@@ -15,7 +15,7 @@ def refuse_stale_pages(app: Sphinx) -> None:
     stale = stale_pages(Path(app.confdir).parent)
     if stale:
         listing = "\n  ".join(stale)
-        raise ExtensionError(f"results tables are older than their study; run `make results`:\n  {listing}")
+        raise SphinxError(f"results tables are older than their study; run `make results`:\n  {listing}")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

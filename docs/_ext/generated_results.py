@@ -13,7 +13,7 @@ from typing import Any
 
 from provenance import sentence
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
+from sphinx.errors import SphinxError
 
 PAGES = {
     "results/README.md": "results",
@@ -38,13 +38,13 @@ def for_the_handbook(text: str, file: str, root: Path) -> str:
         image, label, target, anchor = found.groups()
         path = (root / file).parent.joinpath(target).resolve().relative_to(root.resolve()).as_posix()
         if not (root / path).exists():
-            raise ExtensionError(f"{file} leads to {target}, which is not there")
+            raise SphinxError(f"{file} leads to {target}, which is not there")
         if image:
             return f"![{label}](/../../{path})"
         if path in PAGES:
             return f"[{label}](/{PAGES[path]}.md{anchor or ''})"
         if path.endswith(".md"):
-            raise ExtensionError(f"{file} leads to {path}, which no page of the handbook shows; add one, and to PAGES")
+            raise SphinxError(f"{file} leads to {path}, which no page of the handbook shows; add one, and to PAGES")
         return f"{label} (`{path}`)" if label != path else f"`{path}`"
 
     if file == "results/README.md":
@@ -56,14 +56,14 @@ def put_in_place(app: Sphinx, docname: str, source: list[str]) -> None:
     """Replace every ``{generated}`` block of a page's source by the file it names.
 
     Raises:
-        ExtensionError: a file that belongs on another page, or one that leads to what no page shows.
+        SphinxError: a file that belongs on another page, or one that leads to what no page shows.
     """
     root, chinese = Path(app.confdir).parent, app.config.language.startswith("zh")
 
     def content(found: re.Match[str]) -> str:
         file, inputs = found.group("file"), found.group("inputs")
         if PAGES.get(file) != docname:
-            raise ExtensionError(f"{file} belongs on the page {PAGES.get(file)!r}, not on {docname!r}")
+            raise SphinxError(f"{file} belongs on the page {PAGES.get(file)!r}, not on {docname!r}")
         app.env.note_dependency(str(root / file), docname=docname)
         before = f"{sentence(root, inputs, chinese=chinese)}\n\n" if inputs else ""
         return before + for_the_handbook((root / file).read_text(encoding="utf-8"), file, root)

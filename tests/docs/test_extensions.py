@@ -81,7 +81,7 @@ def test_generated__links_lead_to_the_handbook(tmp_path: Path, monkeypatch: pyte
         "[main](/results/main.md#a) ![p](/../../results/figures/a.svg) data (`results/summary.json`) [o](https://x.org)"
     )
     for target, message in (("gone.md", "not there"), ("odd.md", "no page")):
-        with pytest.raises(generated.ExtensionError, match=message):
+        with pytest.raises(generated.SphinxError, match=message):
             generated.for_the_handbook(f"[x]({target})", "results/README.md", tmp_path)
 
 
