@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
-from sphinx.errors import SphinxError
 from studies.publish import stale_pages
 
 
 def refuse_stale_pages(app: Sphinx) -> None:
-    """Raise with one line for each table that must be made again."""
+    """End the build with one line for each file that must be made again."""
     stale = stale_pages(Path(app.confdir).parent)
     if stale:
         listing = "\n  ".join(stale)
-        raise SphinxError(f"results tables are older than their study; run `make results`:\n  {listing}")
+        # Not an exception of Sphinx: it would bury the lines under a report on versions and tracebacks.
+        raise SystemExit(f"The handbook is not built: results are older than what they come from.\n  {listing}")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

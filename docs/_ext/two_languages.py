@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
-from sphinx.errors import SphinxError
 
 OTHER = {"en": ("zh", "中文", "用中文阅读本页"), "zh": ("en", "English", "Read this page in English")}
 
@@ -30,7 +29,9 @@ def _same_pages(app: Sphinx) -> None:
     for language, (other, _, _) in OTHER.items():
         missing = sorted(pages[language] - pages[other])
         if missing:
-            raise SphinxError(f"pages in docs/{language} without a twin in docs/{other}: {', '.join(missing)}")
+            raise SystemExit(
+                f"The handbook is not built: docs/{other} lacks pages of docs/{language}: {', '.join(missing)}"
+            )
 
 
 def _add_link(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
