@@ -96,13 +96,13 @@ def _space_around_functions(root: Element) -> None:
     for parent in list(root.iter()):
         spaced: list[Element] = []
         children = list(parent)
-        for element, following in zip(children, [*children[1:], None], strict=True):
+        for place, element in enumerate(children):
             if element.tag != "mo" or element.text != _APPLY_FUNCTION:
                 spaced.append(element)
                 continue
             if len(spaced) > 1 and spaced[-2].tag not in ("mo", "mspace"):
                 spaced.insert(-1, _thin_space())
-            if following is not None and not _opens(following):
+            if place + 1 < len(children) and not _opens(children[place + 1]):
                 spaced.append(_thin_space())
         parent[:] = spaced
 
