@@ -7,7 +7,7 @@ from typing import Any
 from studies.exploration.cell import Cell
 
 KMEANS_FLOOR = {"var_threshold": 1.0, "gamma": 1e-6}
-BEYOND_LINEAR: dict[str, Any] = {"leak_features": 512, "leak_every": 22}
+BEYOND_LINEAR: dict[str, Any] = {"leak_features": 512}
 
 
 def smoke() -> list[Cell]:
@@ -99,10 +99,9 @@ def modes() -> list[Cell]:
 def variations() -> list[Cell]:
     """One seed: more random features, more slots, one cluster, more weight against the adversary."""
     return [
-        Cell("noise", leak=0.5, leak_features=2048, leak_every=22),
+        Cell("noise", leak=0.5, leak_features=2048),
         Cell("slot_mixture", 0.1, options={"num_slots": 8}),
         Cell("kmeans", 5, options={"num_clusters": 1}),
-        Cell("noise", leak=0.5, leak_features=512),
     ]
 
 

@@ -109,7 +109,6 @@ def train(cell: Cell, data: ImageSet, device: str, compiled: bool) -> tuple[nn.M
         data.images[0].numel(),
         reg_strength=cell.sigma,
         random_features=cell.leak_features,
-        solve_every=cell.leak_every,
     ).to(device)
     if surrogate is not None:
         surrogate = surrogate.to(device)
@@ -176,8 +175,6 @@ def train(cell: Cell, data: ImageSet, device: str, compiled: bool) -> tuple[nn.M
             run = graphed(step, device)
         for position in range(int(in_epoch) if epoch == 0 else 0, steps):
             run()
-            if device == "cuda" and cell.leak and position % cell.leak_every == 0:
-                leakage.maintain()
             if device == "cuda" and surrogate is not None and position % 44 == 20:
                 surrogate.maintain()
         if surrogate is not None and getattr(surrogate, "needs_fit", False) and epoch < cell.epochs - 1:

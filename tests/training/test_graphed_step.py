@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from attention_cem.defences import build_stack
+from attention_cem.defences import build_stack, model_context
 from attention_cem.splitting import build_split_model
-from attention_cem.surrogates import build_surrogate, surrogate_names
+from attention_cem.surrogates import SlotMixtureCEM, build_surrogate, surrogate_names
 from attention_cem.training import train
 from attention_cem.training.activation import SurrogateMode
 from attention_cem.training.config import SurrogateConfig, TrainConfig
@@ -30,7 +30,9 @@ def test_graphed_step__is_refused_on_the_cpu() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("optimiser_name", ["sgd", "adamw"])
 @pytest.mark.parametrize("name", surrogate_names())
-def test_graphed_step__trains_as_the_plain_step_does(name: str, optimiser_name: str) -> None:
+def test_graphed_step__trains_as_the_plain_step_does(
+    name: str, optimiser_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Same batches, same noise, a step size and a λ that change while the graph is replayed.
 
     In float64, so that rounding cannot hide a difference or look like one.
@@ -42,13 +44,17 @@ def test_graphed_step__trains_as_the_plain_step_does(name: str, optimiser_name: 
         name, feature_dim=8 * 4 * 4, num_classes=4, reg_strength=0.1, **SURROGATES.get(name, {})
     ).to(device)
     surrogate = surrogate.double()
+    # a replayed step leaves the rare work to `maintain`, which the trainer calls; here neither way does it
+    monkeypatch.setattr(SlotMixtureCEM, "_maintain_if_due", lambda self, z: None)
     if surrogate.needs_fit:
         surrogate.fit(torch.randn(80, 128, device=device, dtype=torch.float64), torch.arange(80, device=device) % 4)
     train_config = TrainConfig(optimiser=optimiser_name, lr=0.001)
+    penalty = {"name": "linear_leakage", "weight": 0.1, "sigma": 0.05, "random_features": 8}
+    context = model_context(model.client, (8, 4, 4), (3, 16, 16))
     results = []
     for recorded in (False, True):
         own_model, own_surrogate = copy.deepcopy((model, surrogate))
-        stack = build_stack([{"name": "gaussian_noise", "sigma": 0.05}]).to(device)
+        stack = build_stack([{"name": "gaussian_noise", "sigma": 0.05}, penalty], context).to(device).double()
         optimiser = build_optimiser(
             own_model.parameters(), own_surrogate.parameters(), train_config, SurrogateConfig(), recorded=recorded
         )
@@ -65,8 +71,10 @@ def test_graphed_step__trains_as_the_plain_step_does(name: str, optimiser_name: 
             call(images, labels, SurrogateMode.OBSERVE if number < 8 else SurrogateMode.ACTIVE)
         results.append((own_model.state_dict(), step.meter.means()))
     (plain, plain_means), (graphed, graphed_means) = results
+    # a replayed AdamW counts its steps in float32, so that its bias correction is good to 1e-5 in the first steps
+    atol = 1e-8 if optimiser_name == "sgd" else 1e-6
     for key, value in plain.items():
-        torch.testing.assert_close(graphed[key], value, rtol=1e-6, atol=1e-8, msg=lambda m, k=key: f"{k}: {m}")
+        torch.testing.assert_close(graphed[key], value, rtol=1e-6, atol=atol, msg=lambda m, k=key: f"{k}: {m}")
     assert graphed_means["train_loss"] == pytest.approx(plain_means["train_loss"], rel=1e-5)
 
 

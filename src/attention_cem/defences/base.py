@@ -112,9 +112,6 @@ class PenaltyDefence(Defence):
         """Train the defence's own adversary on one batch and return its loss; None if it has none."""
         return None
 
-    def maintain(self) -> None:
-        """What has to be done between steps now and then where steps are replayed as a CUDA graph; often nothing."""
-
 
 class ClientDefence(Defence):
     """A defence that edits the client's weights, and the optimiser's state for them, while training runs."""

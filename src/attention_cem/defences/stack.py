@@ -117,11 +117,6 @@ class DefenceStack(nn.Module):
         for defence in self._client_defences():
             defence.after_step(client, optimizer)
 
-    def maintain(self) -> None:
-        """Let the penalties do what a replayed step cannot; see `PenaltyDefence.maintain`."""
-        for defence in self._penalty_defences():
-            defence.maintain()
-
     def trainable_parameters(self) -> list[nn.Parameter]:
         """Parameters the task's optimiser trains; adversaries train their own."""
         return [parameter for parameter in self.parameters() if parameter.requires_grad]

@@ -1,6 +1,6 @@
 """LinearLeakage: what the best linear attacker recovers of x from z + noise, in closed form."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,19 +25,20 @@ class LinearLeakage(nn.Module):
 
     .. math:: \frac{\mathrm{tr}\left(C_{xz}(C_{zz}+\sigma^2I)^{-1}C_{zx}\right)}{\mathrm{tr}\,C_{xx}} \in [0,1]
 
-    with within-class covariances that are running averages: one Cholesky solve, no adversary to train. As a monitor it
-    bounds the leakage from below (a stronger attacker recovers more); as a penalty its gradient reaches z through the
-    batch's own covariances.
+    with within-class covariances that are running averages: one Cholesky solve for the attacker's weights
+    :math:`W=(C_{zz}+\sigma^2I)^{-1}C_{zx}`, no adversary to train. As a monitor it bounds the leakage from below (a
+    stronger attacker recovers more). As a penalty its gradient reaches z through what W recovers of the batch,
+
+    .. math:: 1-E\lVert x-W^\top z\rVert^2/E\lVert x\rVert^2 ,
+
+    with W held fixed: at the best W this is the gradient through the solve as well, because W is optimal and its own
+    change does not count. W must be solved anew at every step: a client that meets the same W for 22 steps learns to
+    evade *it*, at the cost of accuracy (measured, results/exploration.md).
 
     Args:
         feature_dim: D. image_dim: values in one image. reg_strength: σ.
         momentum: share of the old covariances in the running ones.
         random_features: so many random Fourier features of z join z, for an attacker beyond linear.
-        solve_every: calls between two solves. With 1 the attacker is solved anew at every call, and the gradient
-            passes through the solve. With more its weights W are kept in between, and the share is what *they*
-            recover, :math:`1-E\lVert x-W^\top z\rVert^2/E\lVert x\rVert^2`: at the best W the gradient is the same
-            (W is optimal, so its own change does not matter), and a step costs three matrix products.
-            Where forward is compiled or replayed as a CUDA graph, call :meth:`maintain` yourself.
         seed: of the random features and their noise.
 
     >>> leakage = LinearLeakage(feature_dim=4, image_dim=12, reg_strength=0.01)
@@ -53,9 +54,6 @@ class LinearLeakage(nn.Module):
     var_x: Tensor
     seed: Tensor
     frequency: Tensor
-    weight: Tensor
-    running_share: Tensor
-    calls: Tensor
 
     def __init__(
         self,
@@ -65,7 +63,6 @@ class LinearLeakage(nn.Module):
         reg_strength: float = 0.025,
         momentum: float = 0.98,
         random_features: int = 0,
-        solve_every: int = 1,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -77,8 +74,6 @@ class LinearLeakage(nn.Module):
         if random_features < 0:
             raise ValueError(f"random_features must not be negative, got {random_features!r}")
         self.momentum, self.random_features = momentum, random_features
-        self.solve_every = require_positive_int("solve_every", solve_every)
-        self._calls = 0
         width = feature_dim + random_features
         generator = torch.Generator().manual_seed(seed)
         self.register_buffer("frequency", torch.randn(feature_dim, random_features, generator=generator))
@@ -87,10 +82,6 @@ class LinearLeakage(nn.Module):
         self.register_buffer("cov_zz", torch.zeros(width, width))
         self.register_buffer("cov_xz", torch.zeros(image_dim, width))
         self.register_buffer("var_x", torch.zeros(()))
-        kept = solve_every > 1
-        self.register_buffer("weight", torch.zeros(width, image_dim) if kept else torch.zeros(0))
-        self.register_buffer("running_share", torch.zeros(()))
-        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
     def forward(self, z: Tensor, y: Tensor, x: Tensor) -> LeakageOutput:
         """Features z (N, ...), labels y (N,), images x (N, C, H, W) in [0, 1]."""
@@ -112,20 +103,15 @@ class LinearLeakage(nn.Module):
             of_x = (pixels - class_mean(pixels, segments).index_select(0, segments.row)) * scale
             pairs = (scale > 0).sum()
             count = pairs.clamp_min(1)
-            if self.solve_every > 1:
-                return self._of_kept_attacker(of_z, of_x, count, pairs > 0)
-            running = self._running(
-                of_z.T @ of_z / count, of_x.T @ of_z / count, of_x.square().sum() / count, pairs > 0
-            )
-            return self._of_best_attacker(of_z.T @ of_z / count, of_x.T @ of_z / count, running)
-
-    @torch.no_grad()
-    def maintain(self) -> None:
-        """Solve for the attacker of the running covariances, to be kept until the next call."""
-        if self.solve_every > 1:
-            factor, failed = torch.linalg.cholesky_ex(self._with_noise(self.cov_zz))
-            solved = torch.cholesky_solve(self.cov_xz.T, factor)
-            self.weight.copy_(torch.where((failed == 0) & torch.isfinite(solved).all(), solved, self.weight))
+            fixed = of_z.detach()
+            batch = (fixed.T @ fixed / count, of_x.T @ fixed / count, of_x.square().sum() / count)
+            cov_zz, cov_xz, var_x = self._running(*batch, measured=pairs > 0)
+            weight, recovered = self._solved(cov_zz, cov_xz)
+            total = var_x.clamp_min(torch.finfo(dtype).tiny)
+            # the running value with the batch's gradient
+            found = -(of_x - of_z @ weight).square().sum() / count
+            share = (recovered + found - found.detach()) / total
+            return LeakageOutput(share, ((total - recovered) / self.image_dim).clamp_min(0))
 
     def _features(self, z: Tensor) -> Tensor:
         if not self.random_features:
@@ -139,64 +125,24 @@ class LinearLeakage(nn.Module):
         )
 
     @torch.no_grad()
-    def _running(self, zz: Tensor, xz: Tensor, xx: Tensor, measured: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _running(self, zz: Tensor, xz: Tensor, xx: Tensor, *, measured: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        old = (self.cov_zz, self.cov_xz, self.var_x)
         # a batch without two samples of a class says nothing: averaging its zeros in would look like privacy
         keep = torch.where(measured, torch.where(self.steps > 0, self.momentum, 0.0), 1.0).to(zz.dtype)
-        new = tuple(torch.lerp(batch, old, keep) for old, batch in zip(self._covariances(), (zz, xz, xx), strict=True))
+        cov_zz, cov_xz, var_x = (torch.lerp(batch, was, keep) for was, batch in zip(old, (zz, xz, xx), strict=True))
         if self.training:
             usable = torch.stack([torch.isfinite(value).all() for value in (zz, xz, xx)]).all()
             self.steps.add_((measured & usable).to(torch.int64))
-            for buffer, value in zip(self._covariances(), new, strict=True):
+            for buffer, value in zip(old, (cov_zz, cov_xz, var_x), strict=True):
                 buffer.copy_(torch.where(usable, value, buffer))  # a bad batch shows in the output alone
-        return new[0], new[1], new[2]
+        return cov_zz, cov_xz, var_x
 
-    def _covariances(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.cov_zz, self.cov_xz, self.var_x
-
-    def _with_noise(self, cov_zz: Tensor) -> Tensor:
+    @torch.no_grad()
+    def _solved(self, cov_zz: Tensor, cov_xz: Tensor) -> tuple[Tensor, Tensor]:
+        """The best attacker's weights (D, P), and the variance of x it recovers."""
         noise = 0.0 if self.random_features else self.sigma**2
-        ridge = noise + 1e-5 * cov_zz.detach().diagonal().mean() + torch.finfo(cov_zz.dtype).tiny
-        return cov_zz + ridge * torch.eye(cov_zz.shape[0], dtype=cov_zz.dtype, device=cov_zz.device)
-
-    def _of_best_attacker(self, zz: Tensor, xz: Tensor, running: tuple[Tensor, Tensor, Tensor]) -> LeakageOutput:
-        # the running value with the batch's gradient
-        cov_zz = running[0] + zz - zz.detach()
-        cov_xz = running[1] + xz - xz.detach()
-        factor, failed = torch.linalg.cholesky_ex(self._with_noise(cov_zz))
-        recovered = torch.linalg.solve_triangular(factor, cov_xz.T, upper=False).square().sum()
-        recovered = torch.where(failed == 0, recovered, torch.nan)
-        total = running[2].clamp_min(torch.finfo(zz.dtype).tiny)
-        return LeakageOutput(recovered / total, ((total - recovered.detach()) / self.image_dim).clamp_min(0))
-
-    def _of_kept_attacker(self, of_z: Tensor, of_x: Tensor, count: Tensor, measured: Tensor) -> LeakageOutput:
-        if self.training:
-            self._solve_if_due(of_z)
-        with torch.no_grad():
-            fixed = of_z.detach()
-            _, _, var_x = self._running(
-                fixed.T @ fixed / count, of_x.T @ fixed / count, of_x.square().sum() / count, measured
-            )
-        total = var_x.clamp_min(torch.finfo(of_z.dtype).tiny)
-        noise = 0.0 if self.random_features else self.sigma**2 * self.weight.square().sum()
-        missed = (of_x - of_z @ self.weight).square().sum() / count + noise
-        share = (of_x.square().sum() / count - missed) / total
-        with torch.no_grad():
-            keep = torch.where(measured, torch.where(self.running_share != 0, self.momentum, 0.0), 1.0).to(share.dtype)
-            known = torch.lerp(share, self.running_share, keep).clamp(0, 1)
-            if self.training:
-                self.running_share.copy_(torch.where(torch.isfinite(known), known, self.running_share))
-        return LeakageOutput(known + share - share.detach(), (1 - known) * total / self.image_dim)
-
-    def _solve_if_due(self, z: Tensor) -> None:
-        if torch.compiler.is_compiling() or (z.is_cuda and torch.cuda.is_current_stream_capturing()):
-            return
-        # often at the start, when the covariances are young
-        done = self._calls
-        if done and (done % self.solve_every == 0 or (done < self.solve_every and done & (done - 1) == 0)):
-            self.maintain()
-        self._calls += 1
-        self.calls.add_(1)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *args)
-        self._calls = int(state_dict.get(prefix + "calls", 0))
+        ridge = noise + 1e-5 * cov_zz.diagonal().mean() + torch.finfo(cov_zz.dtype).tiny
+        identity = torch.eye(cov_zz.shape[0], dtype=cov_zz.dtype, device=cov_zz.device)
+        factor, failed = torch.linalg.cholesky_ex(cov_zz + ridge * identity)
+        weight = torch.where(failed == 0, torch.cholesky_solve(cov_xz.T, factor), torch.nan)
+        return weight, (weight * cov_xz.T).sum()

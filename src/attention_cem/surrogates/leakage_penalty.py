@@ -5,10 +5,11 @@ from math import prod
 from typing import Any, ClassVar
 
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from attention_cem.defences.base import PenaltyDefence
 from attention_cem.defences.registry import register_defence
-from attention_cem.surrogates.base import require_positive
+from attention_cem.surrogates.base import require_positive, require_positive_int
 from attention_cem.surrogates.leakage import LinearLeakage
 
 
@@ -23,12 +24,13 @@ class LinearLeakagePenalty(PenaltyDefence):
         weight: weight of the share in the client's loss; the share lies in [0, 1].
         sigma: σ the attacker has to live with; take that of the noise.
         random_features: random Fourier features that join z, for an attacker beyond linear.
-        solve_every: steps between two solves.
+        target_size: the attacker aims at images shrunk to so many pixels a side, which makes its solve cheaper; None
+            for all pixels.
         z_shape, image_shape: filled in from the model.
 
     >>> import torch
     >>> shapes = {"z_shape": (4,), "image_shape": (3, 2, 2)}
-    >>> penalty = LinearLeakagePenalty(0.5, sigma=0.025, **shapes, random_features=0, solve_every=1)
+    >>> penalty = LinearLeakagePenalty(0.5, sigma=0.025, **shapes, random_features=0)
     >>> x, y = torch.rand(64, 3, 2, 2), torch.arange(64) % 2
     >>> 0.2 < float(penalty.term(x, x.flatten(1)[:, :4], y)) < 0.5
     True
@@ -44,7 +46,7 @@ class LinearLeakagePenalty(PenaltyDefence):
         z_shape: Sequence[int],
         image_shape: Sequence[int],
         random_features: int = 512,
-        solve_every: int = 20,
+        target_size: int | None = None,
     ) -> None:
         super().__init__()
         self.weight = require_positive("weight", weight)
@@ -53,22 +55,25 @@ class LinearLeakagePenalty(PenaltyDefence):
                 f"random_features must be at most 16384 (the solve grows with its cube), got {random_features}"
             )
         self.z_shape, self.image_shape = list(z_shape), list(image_shape)
+        channels, *size = image_shape
+        if target_size is not None:
+            require_positive_int("target_size", target_size)
+            if len(size) != 2:
+                raise ValueError(f"target_size needs images (C, H, W), got {tuple(image_shape)}")
+            size = [min(target_size, side) for side in size]
+        self.target_size = target_size
         self.attacker = LinearLeakage(
-            prod(z_shape),
-            prod(image_shape),
-            reg_strength=sigma,
-            random_features=random_features,
-            solve_every=solve_every,
+            prod(z_shape), channels * prod(size), reg_strength=sigma, random_features=random_features
         )
 
     def term(self, x: Tensor, z: Tensor, y: Tensor) -> Tensor:
         """The share recovered, in [0, 1]."""
-        share: Tensor = self.attacker(z, y, x).share
+        target = x
+        if self.target_size is not None:
+            height, width = (min(self.target_size, side) for side in self.image_shape[1:])
+            target = adaptive_avg_pool2d(x, (height, width))
+        share: Tensor = self.attacker(z, y, target).share
         return share
-
-    def maintain(self) -> None:
-        """Solve the attacker anew; for steps that are replayed as a CUDA graph."""
-        self.attacker.maintain()
 
     def config(self) -> dict[str, Any]:
         """Weight, σ, the attacker's size and the shapes it was made for."""
@@ -78,7 +83,7 @@ class LinearLeakagePenalty(PenaltyDefence):
             "z_shape": self.z_shape,
             "image_shape": self.image_shape,
             "random_features": self.attacker.random_features,
-            "solve_every": self.attacker.solve_every,
+            **({} if self.target_size is None else {"target_size": self.target_size}),
         }
 
     def guarantee(self) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -48,8 +48,8 @@ class TrainingStep:
 
     with the surrogate's gradient λ·∂rob_loss/∂z added at the cut. Penalties are taken on the leaf the server's
     gradient arrives at, so that one backward pass of the client carries everything. The surrogate sees the clean
-    feature of the global batch in full precision. It depends on z alone, as the server does: on a CUDA device the two
-    run beside each other.
+    feature of the global batch in full precision. Surrogate and penalties need z alone, as the server does: on a CUDA
+    device they run beside it, on a stream of their own.
 
     All inputs and all state are tensors on one device and nothing is read back, so that the call can be recorded
     as a CUDA graph. ``lambd`` is a tensor for that reason: fill it, do not replace it.
@@ -82,8 +82,10 @@ class TrainingStep:
         self.model, self.stack, self.surrogate, self.optimiser = model, stack, surrogate, optimiser
         self.settings = settings
         self.world = world or World()
-        self.client, self.server = client or model.client, server or model.server
-        self.estimate = estimate or surrogate
+        # `or` would ask a compiled module for its length
+        self.client = model.client if client is None else client
+        self.server = model.server if server is None else server
+        self.estimate = surrogate if estimate is None else estimate
         self.device = next(model.parameters()).device
         self.task_parameters = [p for p in (*model.parameters(), *stack.trainable_parameters()) if p.requires_grad]
         self.lambd = torch.zeros((), device=self.device)
@@ -110,19 +112,20 @@ class TrainingStep:
             z = self.client(images)
         z = z if z.dtype == torch.float64 else z.float()
         feature = detach_at_cut(z)
-        active = mode is SurrogateMode.ACTIVE and self.surrogate is not None
-        output, rob = self._beside(feature, labels) if active else (None, None)
-        adversaries = self.stack.train_adversaries(images, feature)
+        with self._beside():
+            adversaries = self.stack.train_adversaries(images, feature)
+            penalties = self.stack.penalties(images, feature, labels)
+            active = mode is SurrogateMode.ACTIVE and self.surrogate is not None
+            output, rob = self._estimate_with_gradients(feature, labels) if active else (None, None)
         with self._autocast():
             logits = self.server(self.stack(feature))
         logits = logits if logits.dtype == torch.float64 else logits.float()
         cross_entropy = F.cross_entropy(logits, labels, label_smoothing=self.settings.label_smoothing)
-        penalties = self.stack.penalties(images, feature, labels)
+        self._join()
         task_loss = sum(penalties.values(), start=cross_entropy)
 
         left_out = torch.zeros((), dtype=torch.bool, device=z.device)
         if output is not None and rob is not None:
-            self._join()
             left_out = merge_at_cut(
                 z, feature, task_loss, rob, lambd=self.lambd.to(z.dtype), plain_sum=self.settings.plain_sum
             )
@@ -145,24 +148,26 @@ class TrainingStep:
         }
         return {name: each.detach() for name, each in values.items()}
 
-    def _beside(self, feature: Tensor, labels: Tensor) -> tuple[SurrogateOutput, RobGradients]:
-        """The surrogate and its gradients; the server does not wait for them until `_join`."""
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
+        """What the server does not wait for: it needs z alone, as the server does."""
         if self._side_stream is None:
-            return self._estimate_with_gradients(feature, labels)
+            yield
+            return
         self._side_stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self._side_stream):
-            return self._estimate_with_gradients(feature, labels)
-
-    def _estimate_with_gradients(self, feature: Tensor, labels: Tensor) -> tuple[SurrogateOutput, RobGradients]:
-        output = self._estimate(feature, labels)
-        scaled = self.settings.attention_loss_scale * output.rob_loss
-        return output, rob_gradients(feature, scaled, self.surrogate or ())
+            yield
 
     def _join(self) -> None:
         # What was made on the side stream is used and freed only between here and the next `_beside`, which waits:
         # the allocator cannot hand its memory out too early.
         if self._side_stream is not None:
             torch.cuda.current_stream(self.device).wait_stream(self._side_stream)
+
+    def _estimate_with_gradients(self, feature: Tensor, labels: Tensor) -> tuple[SurrogateOutput, RobGradients]:
+        output = self._estimate(feature, labels)
+        scaled = self.settings.attention_loss_scale * output.rob_loss
+        return output, rob_gradients(feature, scaled, self.surrogate or ())
 
     def _estimate(self, feature: Tensor, labels: Tensor) -> SurrogateOutput:
         joined = self.world.gather_with_gradient(self.stack.emission(feature))

@@ -90,7 +90,7 @@ class Trainer:
         self.optimiser = build_optimiser(task, estimator, config.train, config.surrogate, recorded=recorded)
         compiled = config.train.compile
         # A recorded or compiled surrogate cannot do its rare work by itself.
-        self.replayed = recorded or compiled
+        self.maintains_surrogate = self.surrogate is not None and (recorded or compiled)
         self.step = TrainingStep(
             self.model,
             self.stack,
@@ -202,10 +202,8 @@ class Trainer:
         regular = self.position.batch % self.config.train.check_steps == 0
         if regular:
             self.monitor.check(f"epoch {self.position.epoch + 1}, step {self.position.batch}")
-            if self.replayed:
-                self.stack.maintain()
-                if self.surrogate is not None:
-                    self.surrogate.maintain()
+            if self.maintains_surrogate and self.surrogate is not None:
+                self.surrogate.maintain()
         # Ranks must agree before one of them leaves; a single process may look at every step.
         asked = stop.asked if self.world.size == 1 else regular and self.world.any(stop.asked, self.device)
         due = time.monotonic() - self._last_write >= self.config.run.checkpoint_seconds
