@@ -25,7 +25,8 @@ PAGES = {
 }
 """Which page of the handbook shows which file of the repository."""
 
-_FIRST_TITLE = re.compile(r"\A(?:<!--.*?-->\s*)?# [^\n]*\n", re.DOTALL)
+# The title, and the line in Chinese under it.
+_FIRST_TITLE = re.compile(r"\A(?:<!--.*?-->\s*)?# [^\n]*\n(?:\n[\u4e00-\u9fff][^\n]*\n)?", re.DOTALL)
 _INDEX_ENTRY = re.compile(r"^- \[[^\]]*\]\([\w-]+\.md\)[^\n]*\n", re.MULTILINE)
 _BLOCK = re.compile(r"^```\{generated\} (?P<file>\S+)\n(?::inputs: (?P<inputs>\S+)\n)?```$", re.MULTILINE)
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?://|#)([^)#\s]+)(#[^)\s]*)?\)")

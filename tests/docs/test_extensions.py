@@ -92,7 +92,7 @@ def test_generated__links_lead_to_the_handbook(tmp_path: Path, monkeypatch: pyte
     for name in ("README.md", "main.md", "odd.md", "summary.json", "figures/a.svg"):
         (tmp_path / "results" / name).write_text("")
     text = (
-        "<!-- made -->\n# Title\n\n- [Main](main.md) 主要\n\n"
+        "<!-- made -->\n# Title\n\n标题\n\n- [Main](main.md) 主要\n\n"
         "[main](main.md#a) ![p](figures/a.svg) [data](summary.json) [o](https://x.org)\n"
     )
     assert generated.for_the_handbook(text, "results/README.md", tmp_path).strip() == (
