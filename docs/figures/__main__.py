@@ -22,6 +22,7 @@ FIGURES = (
     "scale",
     "few_samples",
     "curves",
+    "hiding",
     "worked_example",
     "defects",
 )
