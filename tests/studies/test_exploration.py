@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-
-from attention_cem.data import ImageSet
 from studies.exploration import attacking, training
 from studies.exploration.cell import Cell
 from studies.exploration.plans import PLANS
 from studies.exploration.report import PAGE, RESULTS, mse_at, page, result_rows
+
+from attention_cem.data import ImageSet
 
 TINY = {"epochs": 2, "attack_epochs": 1, "warmup_epochs": 1}
 
