@@ -54,6 +54,7 @@ class ConditionalEntropySurrogate(nn.Module):
     kind_tag: Tensor
     calls: Tensor
     nonfinite_calls: Tensor
+    precision: Tensor
 
     def __init__(self, feature_dim: int, label_space: int | None = None) -> None:
         super().__init__()
@@ -62,6 +63,8 @@ class ConditionalEntropySurrogate(nn.Module):
         self.register_buffer("kind_tag", encode_kind(self.kind))
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         self.register_buffer("nonfinite_calls", torch.zeros((), dtype=torch.int64))
+        # Empty and not saved: it only remembers ``.double()`` where a surrogate has no floating-point state of its own.
+        self.register_buffer("precision", torch.empty(0), persistent=False)
 
     def estimate(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
         """Compute the loss from checked features (N, D) and labels (N,).
@@ -94,10 +97,8 @@ class ConditionalEntropySurrogate(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         """The precision the surrogate computes in: float32, or float64 after ``.double()``."""
-        for tensor in (*self.parameters(), *self.buffers()):
-            if tensor.is_floating_point():
-                return tensor.dtype
-        return torch.float32
+        state = (t for t in (*self.parameters(), *self.buffers()) if t is not self.precision and t.is_floating_point())
+        return next(state, self.precision).dtype
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         tag = state_dict.get(prefix + "kind_tag")
