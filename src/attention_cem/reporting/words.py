@@ -23,7 +23,7 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "trained_with": (
         "The client was trained with the surrogate {name} (λ {lambd}), which teaches z to say little beyond the class.",
-        "客户端训练时使用了替代损失 {name}（λ {lambd}），它使 z 除类别外尽量少透露信息。",
+        "客户端训练时使用了代理损失 {name}（λ {lambd}），它使 z 除类别外尽量少透露信息。",
     ),
     "no_defence": ("none", "无"),
     "who": ("Who could see it", "谁可能看到"),
@@ -99,38 +99,38 @@ WORDS: dict[str, tuple[str, str]] = {
         "攻击在每个类别测试图像上的平均误差，暴露最严重的在前。",
     ),
     "more_classes": ("{count} less exposed classes are not drawn.", "另有 {count} 个暴露较轻的类别未画出。"),
-    "health": ("Is the surrogate alive?", "替代损失是否在起作用？"),
+    "health": ("Is the surrogate alive?", "代理损失是否在起作用？"),
     "health_none": (
         "This run has no surrogate: nothing in training lowers what z says about the image.",
-        "该运行没有使用替代损失：训练中没有任何东西降低 z 所含的图像信息。",
+        "该运行没有使用代理损失：训练中没有任何东西降低 z 所含的图像信息。",
     ),
     "health_good": (
         "Alive: the surrogate {name} took part in training (λ {lambd}), was shut off on {share} of the steps, and "
         "raised no alarm in the last epoch.",
-        "正常：替代损失 {name} 参与了训练（λ {lambd}），被关闭的步数占 {share}，最后一轮没有发出警报。",
+        "正常：代理损失 {name} 参与了训练（λ {lambd}），被关闭的步数占 {share}，最后一轮没有发出警报。",
     ),
     "health_alarm": ("Alarm of the last epoch:", "最后一轮的警报："),
     "health_earlier": ("Earlier in training:", "训练早期："),
     "health_never": (
         "The surrogate {name} never became active: λ was 0 in every epoch, so this model trained without it.",
-        "替代损失 {name} 从未启用：每一轮 λ 都为 0，因此该模型在没有它的情况下训练。",
+        "代理损失 {name} 从未启用：每一轮 λ 都为 0，因此该模型在没有它的情况下训练。",
     ),
     "shut_off_all": (
         "The surrogate {name} was switched off on {share} of the steps on which it should have worked. This model was "
         "trained WITHOUT the protection its configuration promises. Whatever privacy is measured here does not come "
         "from it.",
-        "替代损失 {name} 在本应起作用的步骤中有 {share} 被关闭。"
+        "代理损失 {name} 在本应起作用的步骤中有 {share} 被关闭。"
         "该模型实际上是在没有其配置所承诺的保护的情况下训练的。"
         "这里测得的任何隐私都不是它带来的。",
     ),
     "shut_off_part": (
         "The surrogate {name} was switched off on {share} of the steps on which it should have worked: for most of "
         "training this model was not protected by it.",
-        "替代损失 {name} 在本应起作用的步骤中有 {share} 被关闭：在大部分训练时间里，该模型没有受到它的保护。",
+        "代理损失 {name} 在本应起作用的步骤中有 {share} 被关闭：在大部分训练时间里，该模型没有受到它的保护。",
     ),
     "nonfinite": (
         "On {count} steps the surrogate was not a finite number; those steps trained without it.",
-        "有 {count} 步替代损失不是有限数；这些步骤在没有它的情况下训练。",
+        "有 {count} 步代理损失不是有限数；这些步骤在没有它的情况下训练。",
     ),
     "vital": ("figure", "指标"),
     "last_value": ("last epoch", "最后一轮"),
@@ -145,7 +145,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "how_many": ("how many", "数量"),
     "no_slots": (
         "This surrogate keeps no attention weights in the checkpoint, so there is no map to draw.",
-        "该替代损失不在检查点中保存注意力权重，因此没有可画的热图。",
+        "该代理损失不在检查点中保存注意力权重，因此没有可画的热图。",
     ),
     "one_slot": (
         "There is one slot a class, so it holds the whole class and there is no map to draw.",
@@ -157,7 +157,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "epoch": ("epoch", "轮次"),
     "curve_accuracy": ("validation accuracy", "验证准确率"),
     "curve_loss": ("validation loss", "验证损失"),
-    "curve_rob": ("rob_loss (surrogate)", "rob_loss（替代损失）"),
+    "curve_rob": ("rob_loss (surrogate)", "rob_loss（代理损失）"),
     "curve_intra": ("intra_mse: spread of z within classes", "intra_mse：类内 z 的离散程度"),
     "curve_shutoff": ("share of steps shut off", "被关闭步骤的份额"),
     "curve_lambd": ("λ in effect", "生效的 λ"),
