@@ -38,19 +38,19 @@ def rob_gradients(
 
 
 def merge_at_cut(
-    z: Tensor,
-    feature: Tensor,
-    task_loss: Tensor,
-    rob: RobGradients,
-    *,
-    lambd: float | Tensor,
-    plain_sum: bool = False,
+    z: Tensor, task_gradient: Tensor | None, rob: RobGradients, *, lambd: float | Tensor, plain_sum: bool = False
 ) -> Tensor:
-    """The second half of `backward_at_cut`: the task's backward, the sum at the cut, the client's backward."""
-    if feature.shape != z.shape:
-        raise ValueError(f"feature has shape {tuple(feature.shape)}, but z has {tuple(z.shape)}")
-    task_loss.backward()
-    at_cut = torch.zeros_like(z) if feature.grad is None else feature.grad
+    """The second half of `backward_at_cut`, after the task's backward: the sum at the cut, the client's backward.
+
+    Args:
+        z: the client's output, attached to the client's graph.
+        task_gradient: what the server sent back, the feature's ``.grad``; None if it sent nothing.
+        rob: from `rob_gradients`. lambd, plain_sum: as for `backward_at_cut`.
+
+    Returns:
+        () bool tensor: whether the surrogate was left out of this step.
+    """
+    at_cut = torch.zeros_like(z) if task_gradient is None else task_gradient
     if rob.at_cut is not None:
         at_cut = at_cut + lambd * torch.where(rob.finite, rob.at_cut, 0)
     factor = lambd if plain_sum else 1
@@ -111,4 +111,5 @@ def backward_at_cut(
     if feature.shape != z.shape:
         raise ValueError(f"feature has shape {tuple(feature.shape)}, but z has {tuple(z.shape)}")
     rob = rob_gradients(feature, rob_loss, estimator)
-    return merge_at_cut(z, feature, task_loss, rob, lambd=lambd, plain_sum=plain_sum)
+    task_loss.backward()
+    return merge_at_cut(z, feature.grad, rob, lambd=lambd, plain_sum=plain_sum)

@@ -115,25 +115,28 @@ class TrainingStep:
         with self._beside():
             adversaries = self.stack.train_adversaries(images, feature)
             penalties = self.stack.penalties(images, feature, labels)
+            of_penalties = self._penalty_gradients(feature, penalties)
             active = mode is SurrogateMode.ACTIVE and self.surrogate is not None
             output, rob = self._estimate_with_gradients(feature, labels) if active else (None, None)
         with self._autocast():
             logits = self.server(self.stack(feature))
         logits = logits if logits.dtype == torch.float64 else logits.float()
         cross_entropy = F.cross_entropy(logits, labels, label_smoothing=self.settings.label_smoothing)
+        cross_entropy.backward()
         self._join()
-        task_loss = sum(penalties.values(), start=cross_entropy)
+        for parameter, gradient in of_penalties:
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
         left_out = torch.zeros((), dtype=torch.bool, device=z.device)
         if output is not None and rob is not None:
             left_out = merge_at_cut(
-                z, feature, task_loss, rob, lambd=self.lambd.to(z.dtype), plain_sum=self.settings.plain_sum
+                z, feature.grad, rob, lambd=self.lambd.to(z.dtype), plain_sum=self.settings.plain_sum
             )
         else:
             with torch.no_grad():
                 output = self._observe(feature, labels, mode, logits.shape[1])
-            task_loss.backward()
             z.backward(feature.grad)
+        task_loss = sum(penalties.values(), start=cross_entropy)
         self._share_gradients()
         self.monitor.count(left_out, task_loss.detach())
         self.last_vectors = {name: each for name, each in output.diagnostics.items() if each.dim()}
@@ -163,6 +166,14 @@ class TrainingStep:
         # the allocator cannot hand its memory out too early.
         if self._side_stream is not None:
             torch.cuda.current_stream(self.device).wait_stream(self._side_stream)
+
+    def _penalty_gradients(self, feature: Tensor, penalties: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Gradients of the penalties' sum, with what they belong to: the feature, and what the defences learn."""
+        if not penalties:
+            return []
+        wanted = [feature, *self.stack.trainable_parameters()]
+        found = torch.autograd.grad(sum(penalties.values(), start=feature.new_zeros(())), wanted, allow_unused=True)
+        return [(each, gradient) for each, gradient in zip(wanted, found, strict=True) if gradient is not None]
 
     def _estimate_with_gradients(self, feature: Tensor, labels: Tensor) -> tuple[SurrogateOutput, RobGradients]:
         output = self._estimate(feature, labels)
