@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -93,3 +94,21 @@ def links(text: str) -> list[str]:
 def images(text: str) -> list[str]:
     """Files of the pictures a page shows."""
     return [first or second for first, second in _IMAGE.findall(text)]
+
+
+def included_objects(text: str) -> list[tuple[str, str]]:
+    """Files of the repository and the dotted names of what a page takes out of them."""
+    found = re.findall(r"^`{3,}\{literalinclude\}\s*(\S+)\n((?::[^\n]*\n)*)", text, re.MULTILINE)
+    return [
+        (file, name) for file, options in found for name in re.findall(r"^:pyobject:\s*(\S+)", options, re.MULTILINE)
+    ]
+
+
+def defined_names(source: str) -> set[str]:
+    """Dotted names of the classes and functions of a Python file."""
+
+    def names(body: list[ast.stmt], prefix: str) -> set[str]:
+        own = [each for each in body if isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
+        return {prefix + each.name for each in own}.union(*(names(each.body, f"{prefix}{each.name}.") for each in own))
+
+    return names(ast.parse(source).body, "")

@@ -14,8 +14,10 @@ from tests.docs.pages import (
     ROOT,
     Block,
     code_blocks,
+    defined_names,
     heading_levels,
     images,
+    included_objects,
     links,
     numbers,
     tables,
@@ -85,6 +87,14 @@ def test_page__pictures_and_included_code_exist(path: Path) -> None:
     for target in [*images(text), *re.findall(r"^`{3,}\{literalinclude\}\s*(\S+)", text, re.MULTILINE)]:
         found = language / target.lstrip("/") if target.startswith("/") else path.parent / target
         assert found.resolve().is_file(), f"{name_of(path)} shows {target}"
+
+
+@pytest.mark.parametrize("path", BOTH, ids=name_of)
+def test_page__code_it_takes_from_the_source_is_there(path: Path) -> None:
+    language = ENGLISH if path.is_relative_to(ENGLISH) else CHINESE
+    for file, name in included_objects(path.read_text(encoding="utf-8")):
+        found = language / file.lstrip("/") if file.startswith("/") else path.parent / file
+        assert name in defined_names(found.read_text(encoding="utf-8")), f"{name} is no longer in {found.name}"
 
 
 @pytest.mark.parametrize("path", BOTH, ids=name_of)
