@@ -55,6 +55,10 @@ def table(name: str, language: str) -> str:
     """One study as a Markdown table with a line on where its figures come from."""
     study = load_study(ROOT / "studies" / f"{name}.toml")
     results = results_of(study)
+    if not results:
+        raise ValueError(
+            f"there are no results of {name}: run studies/{name}.toml and put them in results/studies/{name}"
+        )
     lines = [f"| {' | '.join(HEADS[language])} |", f"|{' --- |' * len(HEADS[language])}"]
     for method in dict.fromkeys(cell.method for cell in study.cells):
         mine = [result for result in results if result["method"] == method]

@@ -1,4 +1,4 @@
-"""Flow charts of the two slot surrogates with the tensor shapes of CIFAR-10, as ``attention-cem explain`` draws them."""
+"""Flow charts of the two slot surrogates with the shapes of CIFAR-10, as ``attention-cem explain`` draws them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from attention_cem.defences import AdversarialInverter, DefenceStack, GaussianNo
 from docs.figures.drawing import ASSETS, BLUE, GREY, ORANGE, RED, keep, new_figure
 
 SEED = 0
-FAST = {"batch_size": 8, "lr": 3e-3}
+FAST: dict[str, Any] = {"batch_size": 8, "lr": 3e-3}
 ATTACKS = {
     "width 8, 2 epochs": InverterAttack(TrainingPlan(epochs=2, **FAST), width=8, blocks=0),
     "width 32, 12 epochs": InverterAttack(TrainingPlan(epochs=12, weight_decay=0.0, **FAST), width=32, blocks=0),
