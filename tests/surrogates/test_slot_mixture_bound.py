@@ -1,14 +1,16 @@
 """Does the slot mixture measure what it claims? Against features whose conditional entropy is known."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from statistics import fmean
 
 import pytest
 import torch
 from torch import Tensor
 
 from attention_cem import (
+    ConditionalEntropySurrogate,
     GatedAttentionCEM,
     KMeansCEM,
     SlotCrossAttentionCEM,
@@ -114,16 +116,33 @@ def test_slot_mixture__classes_never_seen_before_are_measured_within_a_hundred_s
     assert 0.99 <= ratio <= 1.10
 
 
+def reports_while_the_estimator_trains(
+    surrogate: ConditionalEntropySurrogate, held_out: Sequence[tuple[Tensor, Tensor]], every: int
+) -> list[float]:
+    """Frozen client, 500 steps of the estimator on its own loss: what it says of fixed features, before and between."""
+    features, _ = known_features(4)
+    optimiser = torch.optim.Adam(surrogate.parameters(), 1e-2)
+    reports = []
+    for step in range(500):
+        part = slice(step * 32, (step + 1) * 32)  # no sample comes twice
+        loss = surrogate(features.z[part], features.labels[part]).rob_loss
+        if step % every == 0:
+            reports.append(fmean(reported(surrogate, *batch) for batch in held_out))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return [*reports, fmean(reported(surrogate, *batch) for batch in held_out)]
+
+
+@pytest.mark.slow
 def test_slot_mixture__estimator_trained_on_fixed_features_never_reports_less_than_the_truth() -> None:
     features, truth = known_features(4)
-    z, y = features.z[:TRAINED], features.labels[:TRAINED]
-    surrogate = make(4, bank_size=256)
-    ratios = []
-    for start in range(0, 500, 25):
-        order = torch.arange(start * 32, (start + 25) * 32) % TRAINED
-        trained(surrogate, z[order], y[order], steps=25, batch=32, lr=1e-2)
-        ratios.append(reported(surrogate, features.z[TRAINED:], features.labels[TRAINED:]) / truth)
-    print(f"500 steps on its own loss: {min(ratios):.4f} to {max(ratios):.4f} of the truth")
+    held_out = [(features.z[TRAINED:], features.labels[TRAINED:])]
+    reports = reports_while_the_estimator_trains(make(4, bank_size=256), held_out, every=1)
+    ratios = [report / truth for report in reports]
+    print(
+        f"500 steps on its own loss: {min(ratios):.4f} to {max(ratios):.4f} of the truth, {ratios[-1]:.4f} at the end"
+    )
     assert min(ratios) >= 0.99
 
 
@@ -136,24 +155,23 @@ DOCUMENTED: dict[str, Callable[[], SlotCrossAttentionCEM | GatedAttentionCEM]] =
 }
 
 
-@pytest.mark.parametrize("name", DOCUMENTED)
+@pytest.mark.parametrize("name", [pytest.param("slot_cross", marks=pytest.mark.slow), "gated_per_dim", "gated_trace"])
 def test_penalty_objective__talks_the_entropy_of_fixed_features_down(name: str) -> None:
-    # The defect of the method as documented: nothing about the features changes, yet the report falls.
+    """The same test on the method as documented fails: nothing about the features changes, yet the report falls.
+
+    The documents' penalty has a unit of its own; what stands for the truth is what it says of the same held-out
+    features before its estimator has learnt to say something else. All three forms fail, the trace form too: its pooling
+    ends on one sample of each class, and one sample has no variance.
+    """
     features, _ = known_features(4)
     torch.manual_seed(0)
-    surrogate = DOCUMENTED[name]()
-    optimiser = torch.optim.Adam(surrogate.parameters(), 1e-2)
-    outputs = []
-    for step in range(240):
-        part = slice(step * 64, step * 64 + 64)
-        outputs.append(surrogate(features.z[part], features.labels[part]))
-        optimiser.zero_grad()
-        outputs[-1].rob_loss.backward()
-        optimiser.step()
-    before, after = outputs[0].rob_loss.item(), sum(o.rob_loss.item() for o in outputs[-40:]) / 40
-    spread = sum(o.intra_mse.item() for o in outputs[-40:]) / 40 / outputs[0].intra_mse.item()
-    print(f"{name}: {before:.3f} before, {after:.3f} after, spread {spread:.2f} of what it was")
-    assert after < 0.5 * before and spread > 0.9
+    parts = [slice(start, start + 64) for start in range(TRAINED, TRAINED + 512, 64)]
+    held_out = [(features.z[part], features.labels[part]) for part in parts]
+    reports = reports_while_the_estimator_trains(DOCUMENTED[name](), held_out, every=10)
+    ratios = [report / reports[0] for report in reports[1:]]
+    below = next((10 * (i + 1) for i, ratio in enumerate(ratios) if ratio < 0.99), None)
+    print(f"{name}: {reports[0]:.3f} before, after 500 steps {ratios[-1]:.3f} of it, below 99 % from step {below}")
+    assert ratios[-1] < 0.5
 
 
 def test_slot_mixture__samples_that_return_while_remembered_are_reported_too_low() -> None:
