@@ -160,8 +160,8 @@ def test_penalty_objective__talks_the_entropy_of_fixed_features_down(name: str) 
     """The same test on the method as documented fails: nothing about the features changes, yet the report falls.
 
     The documents' penalty has a unit of its own; what stands for the truth is what it says of the same held-out
-    features before its estimator has learnt to say something else. All three forms fail, the trace form too: its pooling
-    ends on one sample of each class, and one sample has no variance.
+    features before its estimator has learnt to say something else. All three forms fail, the trace form too: its
+    pooling ends on one sample of each class, and one sample has no variance.
     """
     features, _ = known_features(4)
     torch.manual_seed(0)
@@ -170,7 +170,7 @@ def test_penalty_objective__talks_the_entropy_of_fixed_features_down(name: str) 
     reports = reports_while_the_estimator_trains(DOCUMENTED[name](), held_out, every=10)
     ratios = [report / reports[0] for report in reports[1:]]
     below = next((10 * (i + 1) for i, ratio in enumerate(ratios) if ratio < 0.99), None)
-    print(f"{name}: {reports[0]:.3f} before, after 500 steps {ratios[-1]:.3f} of it, below 99 % from step {below}")
+    print(f"{name}: {reports[0]:.3f} before, {ratios[-1]:.3f} of it after 500 steps, first below 99 % at step {below}")
     assert ratios[-1] < 0.5
 
 
