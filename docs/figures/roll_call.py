@@ -61,7 +61,7 @@ def draw(folder: Path = ASSETS) -> list[Path]:
         (f"penalty, t = {STEPS}", weights["penalty"][1], RED),
         (f"adversary, t = {STEPS}", weights["adversary"][1], BLUE),
     ]
-    figure = new_figure(1, 3, height=2.9, width=6.2)
+    figure = new_figure(1, 3, height=2.6, width=6.2)
     for axes, (title, state, colour) in zip(figure.axes, panels, strict=True):
         a = state["a"]
         mean = (a[:, None] * z).sum(0)
