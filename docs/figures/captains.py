@@ -25,14 +25,15 @@ def measure() -> dict[str, Any]:
         SAMPLES, num_classes=1, modes_per_class=MODES, dim=2, mode_distance=7.0, std_range=(0.4, 0.9), seed=SEED
     )
     bank = mixture.z.unsqueeze(0)
-    surrogate = SlotMixtureCEM(2, 1, num_slots=SLOTS, reg_strength=SIGMA, seed=SEED)
+    valid = torch.ones(1, SAMPLES, dtype=torch.bool)
+    surrogate = SlotMixtureCEM(2, 1, num_slots=SLOTS, num_iterations=1, reg_strength=SIGMA, seed=SEED)
     surrogate.pooled_variance.fill_(0.6**2)
     generator = torch.Generator().manual_seed(SEED)
     start = bank.mean(1, keepdim=True) + torch.randn(1, SLOTS, 2, generator=generator)
     slots = SlotState(start, torch.full((1, SLOTS), 1 / SLOTS))
     shown: dict[str, Any] = {}
     for number in range(max(ROUNDS) + 1):
-        assigned = surrogate.responsibilities(bank, slots)
+        assigned = surrogate.attend(bank, valid, slots)
         if number in ROUNDS:
             shown[str(number)] = {
                 "slots": slots.mean[0],
