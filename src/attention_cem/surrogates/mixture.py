@@ -17,15 +17,31 @@ def mixture_statistics(x: Tensor, assigned: Tensor) -> tuple[Tensor, Tensor, Ten
     Moments are taken around the mean of all samples, which changes nothing but the rounding; only components with
     less than ``LEAST_MASS`` of a sample shrink towards that mean, so that no gradient is divided by almost nothing.
     """
-    mass = assigned.sum(1)
-    total = mass.sum(-1, keepdim=True)
-    centre = (assigned.detach().sum(-1, keepdim=True) * x).sum(1, keepdim=True) / torch.where(
-        total > 0, total, 1
-    ).detach().unsqueeze(-1)
-    shifted = x - centre
-    share = (assigned / mass.clamp_min(LEAST_MASS).unsqueeze(1)).mT  # (R, S, K)
+    mass, share, centre, shifted = _around_centre(x, assigned)
     first = share @ shifted
     return mass, centre + first, (share @ shifted.square() - first.square()).clamp_min(0)
+
+
+def mixture_means(x: Tensor, assigned: Tensor) -> tuple[Tensor, Tensor]:
+    """Masses (R, S) and means (R, S, D), as `mixture_statistics` has them."""
+    mass, share, centre, shifted = _around_centre(x, assigned)
+    return mass, centre + share @ shifted
+
+
+def _around_centre(x: Tensor, assigned: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    mass = assigned.sum(1)
+    with torch.no_grad():
+        weight = assigned.sum(-1).unsqueeze(1)  # (R, 1, K)
+        total = weight.sum(-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+        centre = weight @ x / total  # (R, 1, D)
+    share = (assigned / mass.clamp_min(LEAST_MASS).unsqueeze(1)).mT  # (R, S, K)
+    return mass, share, centre, x - centre
+
+
+def component_share(mass: Tensor) -> Tensor:
+    """Component weights (R, S) from masses; equal ones where a class has no samples."""
+    some = mass + torch.finfo(mass.dtype).tiny
+    return some / some.sum(-1, keepdim=True)
 
 
 def within_component_scatter(x: Tensor, assigned: Tensor) -> Tensor:
@@ -44,8 +60,8 @@ def shrink_variance(variance: Tensor, mass: Tensor, pooled: Tensor, strength: fl
     samples adds to the error on the next one.
     """
     count = mass.unsqueeze(-1)
-    blended = (count * variance + strength * pooled) / (count + strength)
-    return blended * (1 + 1 / (count + strength))
+    held = (count + strength).reciprocal()
+    return torch.addcmul(strength * pooled, count, variance) * (held + held.square())
 
 
 class ClassMixtures(NamedTuple):

@@ -15,13 +15,14 @@ from attention_cem.surrogates.base import (
 from attention_cem.surrogates.memory import ClassMemory, Places, storable
 from attention_cem.surrogates.mixture import (
     ClassMixtures,
+    component_share,
     expected_log_density,
+    mixture_means,
     mixture_statistics,
     noise_entropy,
     shrink_variance,
     within_component_scatter,
 )
-from attention_cem.surrogates.noise import counter_normal
 from attention_cem.surrogates.seeding import greedy_plus_plus
 from attention_cem.surrogates.segments import (
     ClassSegments,
@@ -33,6 +34,7 @@ from attention_cem.surrogates.segments import (
 
 COVARIANCES = ("diagonal", "isotropic", "low_rank", "full")
 OBJECTIVES = ("likelihood", "frozen")
+_RESEEDING_TRIES = 4  # one try ends in a poor optimum about once in five times
 
 
 class SlotState(NamedTuple):
@@ -42,6 +44,17 @@ class SlotState(NamedTuple):
     """(R, S, D)"""
     share: Tensor
     """(R, S)"""
+
+
+class BankView(NamedTuple):
+    """What the attention sees of a memory: made once, looked at in every round."""
+
+    keys: Tensor
+    """(R, K, key_dim)"""
+    origin: Tensor
+    """(R, 1, D): taken off samples and slots, for the rounding's sake"""
+    scale: Tensor
+    """(): the squared distance that counts as one, temperature included"""
 
 
 class SlotMixtureCEM(ConditionalEntropySurrogate):
@@ -101,6 +114,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
     kind: ClassVar[str] = "slot_mixture"
     basis: Tensor
     seed: Tensor
+    scatter: Tensor
     slot_mean: Tensor
     slot_share: Tensor
     pooled_variance: Tensor
@@ -159,6 +173,8 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         self.register_buffer("slot_share", torch.full((num_classes + 1, num_slots), 1 / num_slots))
         self.register_buffer("pooled_variance", torch.zeros(feature_dim))
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
+        scatter = torch.randn(num_slots, feature_dim, generator=torch.Generator().manual_seed(seed))
+        self.register_buffer("scatter", scatter, persistent=False)  # follows from the seed
         self._step = 0
 
     def estimate(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
@@ -207,21 +223,29 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         Only the last round is differentiated: it is the fixed point's own map, the others only lead to it.
         """
         weight = valid.to(bank.dtype).unsqueeze(-1)
+        view = self._view(bank, slots)
         with torch.no_grad():
             for _ in range(self.num_iterations - 1):
-                mass, mean, _ = mixture_statistics(bank, self._mixed(self.responsibilities(bank, slots)) * weight)
+                mass, mean = mixture_means(bank, self._mixed(self._looked_up(view, slots)) * weight)
                 slots = SlotState(mean, component_share(mass))
-        return self.responsibilities(bank, slots) * weight
+        return self._looked_up(view, slots) * weight
 
     def responsibilities(self, bank: Tensor, slots: SlotState) -> Tensor:
         """One round of attention: (R, K, S)."""
+        return self._looked_up(self._view(bank, slots), slots)
+
+    def _view(self, bank: Tensor, slots: SlotState) -> BankView:
         # distances in units of the pooled within-slot variance, so that the temperature has no scale of its own
-        spread = (self.pooled_variance.mean() + self.noise_variance) * self.key.square().sum(1).mean()
+        scale = (self.pooled_variance.mean() + self.noise_variance) * self.key.square().sum(1).mean()
         origin = slots.mean.mean(1, keepdim=True)
-        keys, queries = (bank - origin) @ self.key.T, (slots.mean - origin) @ self.key.T
-        squared = keys.square().sum(-1, keepdim=True) - 2 * keys @ queries.mT + queries.square().sum(-1).unsqueeze(1)
-        logits = slots.share.log().unsqueeze(1) - 0.5 * squared / (spread * self.log_temperature.exp())
-        return logits.softmax(-1)
+        return BankView((bank - origin) @ self.key.T, origin, scale * self.log_temperature.exp())
+
+    def _looked_up(self, view: BankView, slots: SlotState) -> Tensor:
+        # what is the same for all slots of a sample, as its own length, drops out of the softmax
+        queries = (slots.mean - view.origin) @ self.key.T
+        scaled = queries / view.scale
+        bias = torch.add(slots.share.log(), (queries * scaled).sum(-1), alpha=-0.5)
+        return torch.baddbmm(bias.unsqueeze(1), view.keys, scaled.mT).softmax(-1)
 
     def _mixed(self, weights: Tensor) -> Tensor:
         return (1 - self.mix_uniform) * weights + self.mix_uniform / self.num_slots
@@ -248,18 +272,16 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
     @torch.no_grad()
     def _track_pooled_variance(self, mass: Tensor, variance: Tensor) -> None:
         total = mass.sum()
-        current = torch.einsum("rs,rsd->d", mass, variance) / total.clamp_min(1e-12)
-        keep = torch.where(self.pooled_variance.sum() > 0, 0.9, 0.0)
-        self.pooled_variance.copy_(
-            torch.where(total > 0, keep * self.pooled_variance + (1 - keep) * current, self.pooled_variance)
-        )
+        current = (mass.flatten() @ variance.flatten(0, 1)) / total.clamp_min(1e-12)
+        # the first value is taken as it is; a batch without a memory changes nothing
+        keep = torch.where(total > 0, 0.9 * (self.pooled_variance.sum() > 0), 1.0)
+        self.pooled_variance.copy_(torch.lerp(current, self.pooled_variance, keep.to(current.dtype)))
 
     def _remember(self, z: Tensor, segments: ClassSegments, places: Places, slots: SlotState, active: Tensor) -> None:
         places = self.memory.write(z, segments, places, self.calls)
         # a class without a memory starts with slots scattered around its first samples
-        scatter = counter_normal(self.seed, self.calls, tuple(slots.mean.shape[1:]), z.dtype)
         usable = torch.where(storable(z).unsqueeze(1), z, 0)
-        first = class_mean(usable, segments).unsqueeze(1) + scatter * self.pooled_variance.mean().sqrt()
+        first = class_mean(usable, segments).unsqueeze(1) + self.scatter * self.pooled_variance.mean().sqrt()
         known = active[:, None, None]
         self.slot_mean.index_copy_(0, places.place, torch.where(known, slots.mean, first))
         share = torch.where(active[:, None], slots.share, 1 / self.num_slots)
@@ -287,13 +309,15 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
             index = torch.arange(begin, min(begin + chunk, self.memory.max_classes), device=self.seed.device)
             bank, valid = self.memory.read(index, self.calls)
             current = SlotState(self.slot_mean[index], self.slot_share[index])
-            picked = greedy_plus_plus(bank @ self.key.T, valid, self.num_slots, self.seed + 1, self.calls + begin)
-            means = bank.gather(1, picked.unsqueeze(-1).expand(-1, -1, self.feature_dim))
-            seeded = SlotState(means, torch.full_like(current.share, 1 / self.num_slots))
-            (slots, kept), (other, tried) = (self._settled(bank, valid, start) for start in (current, seeded))
-            better = tried > kept
-            mean = torch.where(better[:, None, None], other.mean, slots.mean)
-            share = torch.where(better[:, None], other.share, slots.share)
+            (mean, share), kept = self._settled(bank, valid, current)
+            keys, equal = bank @ self.key.T, torch.full_like(current.share, 1 / self.num_slots)
+            for attempt in range(_RESEEDING_TRIES):
+                picked = greedy_plus_plus(keys, valid, self.num_slots, self.seed + 1 + attempt, self.calls + begin)
+                means = bank.gather(1, picked.unsqueeze(-1).expand(-1, -1, self.feature_dim))
+                other, tried = self._settled(bank, valid, SlotState(means, equal))
+                better = tried > kept
+                mean = torch.where(better[:, None, None], other.mean, mean)
+                share, kept = torch.where(better[:, None], other.share, share), torch.maximum(tried, kept)
             self.slot_mean[index], self.slot_share[index] = mean, share
             if self.rotated:
                 scatter += within_component_scatter(bank, self.attend(bank, valid, SlotState(mean, share)))
@@ -318,12 +342,6 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)
         self._step = int(state_dict.get(prefix + "calls", 0))
-
-
-def component_share(mass: Tensor) -> Tensor:
-    """Component weights (R, S) from masses; equal ones where a class has no samples."""
-    total = mass.sum(-1, keepdim=True)
-    return torch.where(total > 0, mass / torch.where(total > 0, total, 1), 1 / mass.shape[-1])
 
 
 def is_power_of_two(number: int) -> bool:
