@@ -91,7 +91,9 @@ def draw(folder: Path = ASSETS) -> list[Path]:
     figure = new_figure(3, 1, height=5.6)
     bounds = [0, *(torch.nonzero(found["modes"].diff())[:, 0] + 1).tolist(), SHOWN]
     for axes, key, title in zip(figure.axes, ("r_before", "r_after"), ("t = 0", f"t = {STEPS}"), strict=False):
-        picture = axes.imshow(found[key].T, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+        picture = axes.imshow(
+            found[key].T.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest"
+        )
         plain(axes)
         for edge in bounds[1:-1]:
             axes.axvline(edge - 0.5, color=GREY, lw=1)

@@ -65,7 +65,7 @@ def draw(folder: Path = ASSETS) -> list[Path]:
     grid = [figure.axes[start : start + SHOWN] for start in range(0, len(figure.axes), SHOWN)]
     for row, (name, shown) in zip(grid, pictures.items(), strict=True):
         for axes, image in zip(row, shown, strict=True):
-            axes.imshow(image[0], cmap="gray", vmin=0, vmax=1)
+            axes.imshow(image[0].numpy(), cmap="gray", vmin=0, vmax=1)
             plain(axes)
         row[0].set_ylabel(name, rotation=0, ha="right", va="center")
     return keep("leak", figure, numbers, seed=SEED, folder=folder)
