@@ -23,6 +23,7 @@ STATEFUL = {
     "train__lr": 0.002,
 }
 KILLED_AGAIN_AND_AGAIN = Path(__file__).with_name("killed_again_and_again.py")
+KILLED_AT_EVERY_WRITE = Path(__file__).with_name("killed_at_every_write.py")
 
 
 class StopAt(Observer):
@@ -101,12 +102,10 @@ def test_resume__a_full_disk_stops_the_run_and_it_continues_later(
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
-@pytest.mark.slow
-def test_resume__killed_ten_times_at_random_moments_equals_the_uninterrupted_run(tmp_path: Path) -> None:
-    overrides = {**with_surrogate("slot_cross"), **STATEFUL, "train__epochs": 12, "run__checkpoint_seconds": 0.02}
-    arguments = json.dumps({"overrides": overrides, "kills": 10, "seed": 0})
+def in_own_process(script: Path, *arguments: str) -> Any:
+    """The JSON that a script prints last."""
     done = subprocess.run(
-        [sys.executable, str(KILLED_AGAIN_AND_AGAIN), str(tmp_path), arguments],
+        [sys.executable, str(script), *arguments],
         capture_output=True,
         text=True,
         timeout=300,
@@ -114,7 +113,36 @@ def test_resume__killed_ten_times_at_random_moments_equals_the_uninterrupted_run
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    report = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kills", "overrides"),
+    [
+        (10, {"train__epochs": 12, "run__checkpoint_seconds": 0.02}),
+        (5, {"train__epochs": 14, "run__checkpoint_epochs": 2}),
+    ],
+    ids=["by the clock", "every other epoch"],
+)
+def test_resume__killed_at_random_moments_equals_the_uninterrupted_run(
+    tmp_path: Path, kills: int, overrides: dict[str, Any]
+) -> None:
+    overrides = {**with_surrogate("slot_cross"), **STATEFUL, **overrides}
+    arguments = json.dumps({"overrides": overrides, "kills": kills, "seed": 0})
+    report = in_own_process(KILLED_AGAIN_AND_AGAIN, str(tmp_path), arguments)
     print(report)
-    assert report["kills"] == 10 and len(set(report["steps_at_kill"])) > 3, "kills must hit different moments"
+    assert report["kills"] == kills and len(set(report["steps_at_kill"])) > 3, "kills must hit different moments"
     assert_same_run(tmp_path / "killed", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_resume__killed_before_any_change_of_its_folder_equals_the_uninterrupted_run(tmp_path: Path) -> None:
+    overrides = {"train__epochs": 3, "run__checkpoint_epochs": 2}
+    found = in_own_process(KILLED_AT_EVERY_WRITE, str(tmp_path), json.dumps(overrides))
+    print(found)
+    for number, disk in enumerate(found, start=1):
+        assert disk["best"] <= disk["best_of_newest"], "a best without its checkpoint"
+        assert_same_run(tmp_path / f"killed-{number}", tmp_path / "whole")
+    assert any(disk["best"] < disk["best_of_newest"] for disk in found), "one kill falls between the two files"
+    assert {0, 1, 2} <= {len(disk["steps"]) for disk in found} and found[-1]["finished"]

@@ -20,6 +20,8 @@ REQUIRED = {
     "accuracy",
     "rob_loss",
     "intra_mse",
+    "leakage_share",
+    "leakage_mse",
     "lambd",
     "lr",
     "active_classes",
@@ -166,7 +168,7 @@ def test_train__tensorboard_and_curves(tmp_path: Path) -> None:
     train(tiny_config(tmp_path / "run", **overrides))
     log = events.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     log.Reload()
-    assert {"accuracy", "rob_loss", "lambd"} <= set(log.Tags()["scalars"])
+    assert {"accuracy", "rob_loss", "lambd", "leakage_share", "leakage_mse"} <= set(log.Tags()["scalars"])
     assert "surrogate/attention" in log.Tags()["histograms"]
     assert (tmp_path / "run" / "curves.png").read_bytes()[:4] == b"\x89PNG"
 

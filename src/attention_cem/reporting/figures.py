@@ -16,7 +16,7 @@ from attention_cem.training.files import write_atomically
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_CURVES = ("accuracy", "loss", "rob_loss", "intra_mse")
+_CURVES = ("accuracy", "loss", "rob_loss", "intra_mse", "leakage_share")
 
 
 def write_figures(runs: Sequence[RunView], studies: Sequence[StudyView], folder: Path) -> list[Path]:
@@ -90,7 +90,7 @@ def _point(accuracy: Any, mse: Any) -> tuple[float, float] | None:
 
 
 def _curves(run: RunView) -> Figure:
-    figure = _new(12, 3.2)
+    figure = _new(15, 3.2)
     for axes, key in zip(figure.subplots(1, len(_CURVES)), _CURVES, strict=True):
         points = [(row["epoch"], row[key]) for row in run.metrics if number(row.get(key)) is not None]
         if points:

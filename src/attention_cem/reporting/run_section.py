@@ -20,6 +20,7 @@ _CURVES = (
     ("loss", "curve_loss"),
     ("rob_loss", "curve_rob"),
     ("intra_mse", "curve_intra"),
+    ("leakage_share", "curve_leakage"),
     ("lambd", "curve_lambd"),
     ("shutoff_share", "curve_shutoff"),
 )

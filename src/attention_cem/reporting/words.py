@@ -159,6 +159,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "curve_loss": ("validation loss", "验证损失"),
     "curve_rob": ("rob_loss (surrogate)", "rob_loss（代理损失）"),
     "curve_intra": ("intra_mse: spread of z within classes", "intra_mse：类内 z 的离散程度"),
+    "curve_leakage": ("leakage_share: share of x recovered, at least", "leakage_share：x 至少被恢复的份额"),
     "curve_shutoff": ("share of steps shut off", "被关闭步骤的份额"),
     "curve_lambd": ("λ in effect", "生效的 λ"),
     "receipts": ("Receipts: was the attacker given a fair chance?", "凭据：攻击者是否得到了公平的机会？"),

@@ -6,7 +6,8 @@ import errno
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from attention_cem.training.files import write_atomically
 FORMAT = 1
 _STEP_NAME = re.compile(r"step-(\d{9})\.safetensors")
 _KEPT = 2
+_MAX_HEADER_BYTES = 100_000_000  # what safetensors itself accepts
 
 
 class CheckpointError(RuntimeError):
@@ -55,8 +57,15 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     }
     facts = {**checkpoint.facts, "format": FORMAT, "content_sha256": _digest(tensors)}
     content = encode(tensors, metadata={"attention_cem": json.dumps(facts)})
-    try:
+    with writing_said(path):
         write_atomically(path, content)
+
+
+@contextmanager
+def writing_said(path: Path) -> Iterator[None]:
+    """Failures to write ``path`` inside the block become a `CheckpointError` that says what to do."""
+    try:
+        yield
     except OSError as error:
         reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
         raise CheckpointError(
@@ -67,20 +76,41 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read and verify a checkpoint; a damaged or foreign file raises `CheckpointError`."""
-    try:
+    with _reading_said(path):
         content = path.read_bytes()
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        facts = json.loads(header["__metadata__"]["attention_cem"])
+        facts = _facts(content[8 : 8 + int.from_bytes(content[:8], "little")])
         tensors = decode(content)
         if facts["format"] != FORMAT:
             raise CheckpointError(f"{path} has format {facts['format']!r}; this version reads format {FORMAT}")
         if facts["content_sha256"] != _digest(tensors):
             raise CheckpointError(f"{path} is damaged: its content does not match its checksum.{_advice(path)}")
+    return Checkpoint(tensors, facts)
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """The facts of a checkpoint from its header alone: quick, and the tensors are not verified."""
+    with _reading_said(path), path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > _MAX_HEADER_BYTES:
+            raise ValueError(f"a header of {length} bytes")
+        return _facts(file.read(length))
+
+
+def _facts(header: bytes) -> dict[str, Any]:
+    facts = json.loads(json.loads(header)["__metadata__"]["attention_cem"])
+    if not isinstance(facts, dict):
+        raise TypeError(f"facts must be an object, got {type(facts).__name__}")
+    return facts
+
+
+@contextmanager
+def _reading_said(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise CheckpointError(f"cannot read the checkpoint {path}: {error.strerror or error}") from error
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is damaged or was cut short ({type(error).__name__}).{_advice(path)}") from error
-    return Checkpoint(tensors, facts)
 
 
 def step_checkpoints(folder: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +33,7 @@ def score(
     num_classes: int,
     world: World | None = None,
     bf16: bool = False,
+    watch: Callable[[Tensor, Tensor, Tensor], None] | None = None,
 ) -> Score:
     """Predict every image through ``server(defences(client(x)))`` in evaluation mode; one wait at the end.
 
@@ -42,6 +44,7 @@ def score(
         num_classes: classes, for the balanced accuracy.
         world: the processes that share the images.
         bf16: autocast, as in training.
+        watch: given every batch that is not empty: images, the client's z, and what the defences released of it.
     """
     world = world or World()
     device = batches.device
@@ -53,10 +56,13 @@ def score(
                 continue
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
                 z = model.client(images).float()
-                logits = model.server(stack(z)).float()
+                released = stack(z)
+                logits = model.server(released).float()
             loss += F.cross_entropy(logits, labels, reduction="sum")
             right = (logits.argmax(1) == labels).to(torch.float64)
             counts.index_add_(1, labels, torch.stack([right, torch.ones_like(right)]))
+            if watch is not None:
+                watch(images, z, released)
     right, seen = world.sum_(counts).cpu()
     total = float(seen.sum())
     present = seen > 0

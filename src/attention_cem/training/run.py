@@ -104,8 +104,9 @@ def train(
         facts = _facts(trainer, test, world)
         if world.is_main:
             if config.run.figures:
-                draw_curves(folder.metrics(), folder.curves_file)
+                draw_curves(folder.metrics(), folder.curves_file, config.surrogate.name)
             folder.write_result(facts)
+            trainer.best_weights.finish()
         world.wait()
         return _result(folder, facts)
 

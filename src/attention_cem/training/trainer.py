@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from attention_cem.data import Batches, ImageData
 from attention_cem.splitting import SplitModel
 from attention_cem.training.activation import SurrogateMode, first_active_epoch
+from attention_cem.training.best_weights import BestWeights
 from attention_cem.training.building import (
     build_images,
     build_networks,
@@ -32,6 +35,7 @@ from attention_cem.training.distributed import World
 from attention_cem.training.evaluation import Score, collect_features, score
 from attention_cem.training.graphed_step import GraphedStep
 from attention_cem.training.interruption import StopRequest, TrainingInterrupted
+from attention_cem.training.leakage_monitor import Leakage, LeakageMonitor
 from attention_cem.training.nonfinite import NonFiniteMonitor
 from attention_cem.training.observer import Observer, RunStart
 from attention_cem.training.optimisers import ESTIMATOR, TASK, build_optimiser, set_lr
@@ -84,6 +88,9 @@ class Trainer:
         self.networks = build_networks(config, self.images.image_shape, self.num_classes, device, model)
         self.model, self.stack, self.surrogate = self.networks.model, self.networks.stack, self.networks.surrogate
         self.monitor = NonFiniteMonitor(config.train.nonfinite_limit)
+        self.leakage = LeakageMonitor(
+            self.stack, self.images.validation, self.networks.z_shape, self.images.image_shape, world
+        )
         estimator = [] if self.surrogate is None else list(self.surrogate.parameters())
         task = [*self.model.parameters(), *self.stack.trainable_parameters()]
         recorded = uses_cuda_graph(config, device, world)
@@ -112,18 +119,22 @@ class Trainer:
         self.run_step = GraphedStep(self.step) if recorded else self.step
         self.modules = state_modules(self.networks, self.monitor)
         self.position, self.best, self.seconds = Position(), Best(), 0.0
+        self.best_weights = BestWeights(folder.checkpoints, folder.best)
         self._set: StepValues | None = None
 
     def resume(self) -> None:
         """Continue from the newest checkpoint of the folder, if there is one."""
         paths = step_checkpoints(self.folder.checkpoints)
-        if not paths:
-            return
-        checkpoint = read_checkpoint(paths[-1])
-        if checkpoint.facts.get("config_hash") != config_hash(self.config):
-            raise CheckpointError(f"{paths[-1]} was written by a run with another configuration; use a new run.folder")
-        restore_state(checkpoint, self.modules, self.optimiser, self.step.meter)
-        self.position, self.best, self.seconds = position_from_facts(checkpoint.facts)
+        if paths:
+            checkpoint = read_checkpoint(paths[-1])
+            if checkpoint.facts.get("config_hash") != config_hash(self.config):
+                raise CheckpointError(
+                    f"{paths[-1]} was written by a run with another configuration; use a new run.folder"
+                )
+            restore_state(checkpoint, self.modules, self.optimiser, self.step.meter)
+            self.position, self.best, self.seconds = position_from_facts(checkpoint.facts)
+        if self.world.is_main:
+            self.best_weights.settle(self.best.epoch)
 
     def run(self, stop: StopRequest) -> None:
         """Train to the last epoch; raises `TrainingInterrupted` after a stop request, with a checkpoint left."""
@@ -131,6 +142,7 @@ class Trainer:
         if self.world.is_main:
             self.observer.started(self._facts_at_start())
             self._say_if_never_active()
+            self._say_if_leakage_unknown()
         self.world.share_from_main([*self.model.state_dict().values()])
         started = time.monotonic() - self.seconds
         self._last_write = time.monotonic()
@@ -142,6 +154,7 @@ class Trainer:
 
     def test(self) -> Score:
         """Score the test images once, with the weights that were best on validation."""
+        self.world.wait()  # the main process may still be writing them
         best = read_checkpoint(self.folder.best)
         kept = {name: self.modules[name] for name in ("model", "defences")}
         restore_state(best, kept, None, None)
@@ -169,10 +182,10 @@ class Trainer:
         means = self.step.meter.means()
         times.stop()
         left_out = self.monitor.check(f"epoch {epoch + 1}")
-        validation = self._score(self.images.validation, "validation", epoch)
+        validation, leakage = self._validate(epoch)
         # Not what was set: a run continued after the last step of an epoch has set nothing.
         values = step_values(self.config, Position(epoch, len(self.images.train) - 1), len(self.images.train), mode)
-        row = epoch_row(epoch + 1, means, validation, values, mode, times, left_out)
+        row = epoch_row(epoch + 1, means, validation, leakage, values, mode, times, left_out)
         log.epoch(row, mode, self.step.last_vectors, self.surrogate)
         self._finish_epoch(epoch, validation, started)
 
@@ -215,20 +228,20 @@ class Trainer:
 
     def _finish_epoch(self, epoch: int, validation: Score, started: float) -> None:
         self.position = self.position.next_epoch()
-        improved = validation.accuracy > self.best.accuracy
-        if improved:
+        if validation.accuracy > self.best.accuracy:
             self.best = Best(validation.accuracy, epoch + 1)
             if self.world.is_main:
-                write_checkpoint(self.folder.best, without_training_state(self._checkpoint(started)))
+                self.best_weights.keep(epoch + 1, without_training_state(self._checkpoint(started)))
         last = self.position.epoch == self.config.train.epochs
-        # After a new best always: a run continued from before it would not know whose weights lie there.
-        if improved or last or self.position.epoch % self.config.run.checkpoint_epochs == 0:
+        if last or self.position.epoch % self.config.run.checkpoint_epochs == 0:
             self._write_checkpoint(started)
 
     def _write_checkpoint(self, started: float) -> None:
         if self.world.is_main:
+            self.best_weights.write()
             write_checkpoint(step_path(self.folder.checkpoints, self.position.steps), self._checkpoint(started))
             drop_old_checkpoints(self.folder.checkpoints)
+            self.best_weights.publish(self.best.epoch)
         self._last_write = time.monotonic()
 
     def _checkpoint(self, started: float) -> Checkpoint:
@@ -241,9 +254,27 @@ class Trainer:
         }
         return collect_state(self.modules, self.optimiser, self.step.meter, facts)
 
-    def _score(self, batches: Batches, purpose: str, epoch: int) -> Score:
+    def _validate(self, epoch: int) -> tuple[Score, Leakage]:
+        watching = self.leakage.begin()
+        if watching is None:
+            return self._score(self.images.validation, "validation", epoch), Leakage(None, None)
+        validation = self._score(self.images.validation, "validation", epoch, watch=watching.add)
+        return validation, watching.finish()
+
+    def _score(
+        self,
+        batches: Batches,
+        purpose: str,
+        epoch: int,
+        watch: Callable[[Tensor, Tensor, Tensor], None] | None = None,
+    ) -> Score:
         seed_stream(self.device, purpose, self.config.train.seed, epoch, self.world.rank)
-        return score(self.model, self.stack, batches, num_classes=self.num_classes, world=self.world, bf16=self.bf16)
+        classes, world = self.num_classes, self.world
+        return score(self.model, self.stack, batches, num_classes=classes, world=world, bf16=self.bf16, watch=watch)
+
+    def _say_if_leakage_unknown(self) -> None:
+        if self.leakage.obstacle is not None:
+            self.observer.message(f"leakage_share and leakage_mse are not measured: {self.leakage.obstacle}")
 
     def _say_if_never_active(self) -> None:
         settings = self.config.surrogate
