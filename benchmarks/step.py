@@ -38,7 +38,7 @@ SURROGATES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "linear leakage, 512 random features": ("", 10, {}),
 }
 PENALTIES: dict[str, list[dict[str, Any]]] = {
-    name: [{"name": "linear_leakage", "weight": 0.3, "sigma": SIGMA, "random_features": features}]
+    name: [{"name": "linear_leakage", "weight": 0.3, "noise_sigma": SIGMA, "random_features": features}]
     for name, features in (("linear leakage", 0), ("linear leakage, 512 random features", 512))
 }
 

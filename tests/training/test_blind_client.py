@@ -37,7 +37,7 @@ def test_blind_client__contrast_alone_is_refused() -> None:
 
 
 def test_linear_leakage__stacks_with_a_surrogate_in_the_trainer(tmp_path: Path) -> None:
-    penalty = {"weight": 0.5, "sigma": 0.1, "random_features": 8, "target_size": 4}
+    penalty = {"weight": 0.5, "random_features": 8, "target_size": 4}
     config = tiny_config(tmp_path / "run", defence__linear_leakage=penalty)
     result = train(config)
     assert 0 < result.metrics[-1]["penalty.linear_leakage"] <= 0.5

@@ -49,7 +49,7 @@ def test_graphed_step__trains_as_the_plain_step_does(
     if surrogate.needs_fit:
         surrogate.fit(torch.randn(80, 128, device=device, dtype=torch.float64), torch.arange(80, device=device) % 4)
     train_config = TrainConfig(optimiser=optimiser_name, lr=0.001)
-    penalty = {"name": "linear_leakage", "weight": 0.1, "sigma": 0.05, "random_features": 8}
+    penalty = {"name": "linear_leakage", "weight": 0.1, "noise_sigma": 0.05, "random_features": 8}
     context = model_context(model.client, (8, 4, 4), (3, 16, 16))
     results = []
     for recorded in (False, True):

@@ -25,9 +25,10 @@
     method = "slot mixture"
     settings = { "surrogate.lambd" = 3.0 }
 
-Axes of a matrix are dotted setting names or the short names of `AXES`. λ and σ move along a method's curve; any other
-axis but the seed and the data makes a method of each of its values. A surrogate other than the base's starts without
-the base's arguments, surrogate ``none`` has λ = 0, and σ = 0 means no noise.
+Axes of a matrix are dotted setting names or the short names of `AXES`. λ, σ and the weight of the closed-form attacker
+(``leakage``) move along a method's curve; any other axis but the seed and the data makes a method of each of its values.
+A surrogate other than the base's starts without the base's arguments, surrogate ``none`` has λ = 0, and σ = 0 means no
+noise.
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ AXES = {
     "surrogate": "surrogate.name",
     "lambda": "surrogate.lambd",
     "sigma": "defence.gaussian_noise.sigma",
+    "leakage": "defence.linear_leakage.weight",
     "defences": "defence",
 }
 BUDGETS = ("quick", "screening", "standard", "thorough")
-_ALONG = ("surrogate.lambd", "defence.gaussian_noise.sigma")
+_ALONG = ("surrogate.lambd", "defence.gaussian_noise.sigma", "defence.linear_leakage.weight")
 _KEYS = (
     "name",
     "title",

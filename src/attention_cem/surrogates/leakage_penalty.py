@@ -22,15 +22,16 @@ class LinearLeakagePenalty(PenaltyDefence):
 
     Args:
         weight: weight of the share in the client's loss; the share lies in [0, 1].
-        sigma: σ the attacker has to live with; take that of the noise.
+        noise_sigma: σ the attacker has to live with; a configuration fills in that of its Gaussian noise.
         random_features: random Fourier features that join z, for an attacker beyond linear.
         target_size: the attacker aims at images shrunk to so many pixels a side, which makes its solve cheaper; None
             for all pixels.
-        z_shape, image_shape: filled in from the model.
+        ramp_steps: steps over which the weight rises from nothing: covariances are young at the start.
+        z_shape, image_shape: a configuration fills them in from the model.
 
     >>> import torch
     >>> shapes = {"z_shape": (4,), "image_shape": (3, 2, 2)}
-    >>> penalty = LinearLeakagePenalty(0.5, sigma=0.025, **shapes, random_features=0)
+    >>> penalty = LinearLeakagePenalty(0.5, noise_sigma=0.025, **shapes, random_features=0, ramp_steps=0)
     >>> x, y = torch.rand(64, 3, 2, 2), torch.arange(64) % 2
     >>> 0.2 < float(penalty.term(x, x.flatten(1)[:, :4], y)) < 0.5
     True
@@ -41,12 +42,13 @@ class LinearLeakagePenalty(PenaltyDefence):
     def __init__(
         self,
         weight: float,
-        sigma: float,
+        noise_sigma: float,
         *,
         z_shape: Sequence[int],
         image_shape: Sequence[int],
         random_features: int = 512,
         target_size: int | None = None,
+        ramp_steps: int = 500,
     ) -> None:
         super().__init__()
         self.weight = require_positive("weight", weight)
@@ -62,24 +64,30 @@ class LinearLeakagePenalty(PenaltyDefence):
                 raise ValueError(f"target_size needs images (C, H, W), got {tuple(image_shape)}")
             size = [min(target_size, side) for side in size]
         self.target_size = target_size
+        if ramp_steps < 0:
+            raise ValueError(f"ramp_steps must not be negative, got {ramp_steps}")
+        self.ramp_steps = ramp_steps
         self.attacker = LinearLeakage(
-            prod(z_shape), channels * prod(size), reg_strength=sigma, random_features=random_features
+            prod(z_shape), channels * prod(size), reg_strength=noise_sigma, random_features=random_features
         )
 
     def term(self, x: Tensor, z: Tensor, y: Tensor) -> Tensor:
-        """The share recovered, in [0, 1]."""
+        """The share recovered, in [0, 1], times the ramp."""
         target = x
         if self.target_size is not None:
             height, width = (min(self.target_size, side) for side in self.image_shape[1:])
             target = adaptive_avg_pool2d(x, (height, width))
         share: Tensor = self.attacker(z, y, target).share
-        return share
+        if not self.ramp_steps:
+            return share
+        return share * (self.attacker.steps / self.ramp_steps).clamp_max(1).to(share.dtype)
 
     def config(self) -> dict[str, Any]:
-        """Weight, σ, the attacker's size and the shapes it was made for."""
+        """Weight, σ, ramp, the attacker's size and the shapes it was made for."""
         return {
             "weight": self.weight,
-            "sigma": self.attacker.sigma,
+            "noise_sigma": self.attacker.sigma,
+            "ramp_steps": self.ramp_steps,
             "z_shape": self.z_shape,
             "image_shape": self.image_shape,
             "random_features": self.attacker.random_features,

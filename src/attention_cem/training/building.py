@@ -174,7 +174,8 @@ def build_networks(
     seed_stream(cpu, "defences", config.train.seed)
     stack = build_stack(
         [{"name": name, **parameters} for name, parameters in config.defence.items()],
-        model_context(model.client, z_shape, image_shape),
+        model_context(model.client, z_shape, image_shape)
+        | {"noise_sigma": config.defence.get("gaussian_noise", {}).get("sigma") or DEFAULT_SIGMA},
     )
     seed_stream(cpu, "surrogate", config.train.seed)
     surrogate = _surrogate(config, stack, prod(z_shape), num_classes)
