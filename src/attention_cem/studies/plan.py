@@ -26,7 +26,7 @@
     settings = { "surrogate.lambd" = 3.0 }
 
 Axes of a matrix are dotted setting names or the short names of `AXES`. λ, σ and the weight of the closed-form attacker
-(``leakage``) move along a method's curve; any other axis but the seed and the data makes a method of each of its values.
+(``leakage``) move along a method's curve; any other axis but seed and data makes a method of each of its values.
 A surrogate other than the base's starts without the base's arguments, surrogate ``none`` has λ = 0, and σ = 0 means no
 noise.
 """
