@@ -81,7 +81,7 @@ def run_cell(cell: Cell, place: CellPlace) -> dict[str, Any]:
         # Workers share the GPU: what one keeps for its next cell, the others cannot use. Does nothing without one.
         torch.cuda.empty_cache()
         if cell.config.train.compile:
-            torch.compiler.reset()  # else the ninth cell of a worker meets the limit of recompilations and runs uncompiled
+            torch.compiler.reset()  # else the ninth cell meets the limit of recompilations and runs uncompiled
     now = time.perf_counter()
     seconds = {"audit_seconds": now - audit_began, "total_seconds": now - began}
     result = result_of(place.study, cell, facts=trained.facts, metrics=trained.metrics, audit=record, seconds=seconds)
