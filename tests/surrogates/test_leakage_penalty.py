@@ -2,9 +2,24 @@ import pytest
 import torch
 
 from attention_cem.defences import build_stack
+from attention_cem.defences.testing import DefenceContract
 from attention_cem.surrogates import LinearLeakage, LinearLeakagePenalty
 
 SHAPES = {"z_shape": (6,), "image_shape": (3, 4, 4)}
+
+
+class TestLinearLeakagePenalty(DefenceContract):
+    def make(self) -> LinearLeakagePenalty:
+        return LinearLeakagePenalty(
+            0.5, 0.1, z_shape=self.z_shape, image_shape=self.image_shape, random_features=8, ramp_steps=0
+        )
+
+
+class TestLinearLeakagePenaltyOfShrunkenImages(DefenceContract):
+    def make(self) -> LinearLeakagePenalty:
+        return LinearLeakagePenalty(
+            0.5, 0.1, z_shape=self.z_shape, image_shape=self.image_shape, random_features=0, target_size=4
+        )
 
 
 def batch(size: int = 64) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -116,7 +116,9 @@ class LinearLeakage(nn.Module):
     def _features(self, z: Tensor) -> Tensor:
         if not self.random_features:
             return z
-        noisy = z + self.sigma * counter_normal(self.seed, self.steps, tuple(z.shape), z.dtype)
+        # a look in evaluation mode sees the noise of the last step
+        counter = self.steps if self.training else (self.steps - 1).clamp_min(0)
+        noisy = z + self.sigma * counter_normal(self.seed, counter, tuple(z.shape), z.dtype)
         fixed = z.detach()
         variance = (fixed - fixed.mean(0)).square().sum() / max(z.shape[0], 1)
         bandwidth = (2 * variance + 2 * self.feature_dim * self.sigma**2).sqrt()
