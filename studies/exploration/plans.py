@@ -124,6 +124,22 @@ def solved() -> list[Cell]:
     ]
 
 
+def closing() -> list[Cell]:
+    """What is missing: every design with an adversarial inverter, two seeds; a cheaper and a stronger attacker."""
+    beyond = Cell("noise", leak=0.5, **BEYOND_LINEAR)
+    return [
+        *seeds(replace(beyond, arl=0.3), Cell("kmeans", 3, arl=0.3), Cell("slot_mixture", 0.1, arl=0.3)),
+        replace(beyond, leak_target=8),
+        replace(beyond, leak_features=1024),
+        replace(beyond, leak_features=256, leak_target=8),
+        Cell("slot_mixture", 0.03, leak=0.5, **BEYOND_LINEAR),
+        *seeds(Cell("gated_adversary", 0.15, arl=0.3), Cell("logdet", 0.1, arl=0.3)),
+        replace(beyond, sigma=0.1),
+        replace(beyond, blind=4, seed=1),
+        replace(beyond, blind=4, arl=0.3),
+    ]
+
+
 PLANS: dict[str, Callable[[], list[Cell]]] = {
     "smoke": smoke,
     "leads": leads,
@@ -134,4 +150,5 @@ PLANS: dict[str, Callable[[], list[Cell]]] = {
     "variations": variations,
     "second": second,
     "solved": solved,
+    "closing": closing,
 }

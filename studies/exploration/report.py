@@ -39,7 +39,15 @@ Point = tuple[float, float]
 
 def cell_of(row: dict[str, Any]) -> dict[str, Any]:
     """The cell, in today's words: early files called the closed-form attacker a method of its own."""
-    cell = {"leak": 0.0, "leak_features": 0, "leak_every": 1, "blind": 0, "contrast": False, **row["cell"]}
+    cell = {
+        "leak": 0.0,
+        "leak_features": 0,
+        "leak_target": 0,
+        "leak_every": 1,
+        "blind": 0,
+        "contrast": False,
+        **row["cell"],
+    }
     if cell["method"] == "leakage":
         cell |= {"method": "noise", "leak": cell["lambd"], "lambd": 0.0}
     return cell
@@ -59,6 +67,7 @@ def design(cell: dict[str, Any]) -> str:
         attacker = (
             f"attacker with {cell['leak_features']} random features" if cell["leak_features"] else "linear attacker"
         )
+        attacker += f" on {cell['leak_target']} px" if cell["leak_target"] else ""
         stale = f", solved every {cell['leak_every']} steps only" if cell["leak_every"] > 1 else ""
         title = f"closed-form {attacker}{stale}" + ("" if cell["method"] == "noise" else f" + {title}")
     if cell["arl"]:

@@ -106,7 +106,7 @@ def train(cell: Cell, data: ImageSet, device: str, compiled: bool) -> tuple[nn.M
     surrogate = surrogate_of(cell, feature_dim, data.num_classes)
     leakage = LinearLeakage(
         feature_dim,
-        data.images[0].numel(),
+        data.image_shape[0] * cell.leak_target**2 or data.images[0].numel(),
         reg_strength=cell.sigma,
         random_features=cell.leak_features,
     ).to(device)
@@ -143,7 +143,8 @@ def train(cell: Cell, data: ImageSet, device: str, compiled: bool) -> tuple[nn.M
         task_loss = F.cross_entropy(logits.float(), labels)
         share = torch.zeros((), device=device)
         if cell.leak:
-            share = leakage(feature, labels, images).share
+            aim = F.adaptive_avg_pool2d(images, cell.leak_target) if cell.leak_target else images
+            share = leakage(feature, labels, aim).share
             task_loss = task_loss + cell.leak * ramp * share
         if adversary is not None:
             task_loss = task_loss + cell.arl * ramp * adversary.term(feature, images)
