@@ -229,6 +229,16 @@ def test_train__a_stop_request_writes_the_best_that_was_in_memory(tmp_path: Path
     assert [path.name for path in step_checkpoints(folder / "checkpoints")] == ["step-000000006.safetensors"]
 
 
+def test_train__a_run_whose_best_weights_are_gone_says_so_before_it_trains_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(TrainingInterrupted):
+        train(tiny_config(folder), observer=StopInSecondEpoch())
+    for path in (folder / "checkpoints").glob("best*"):
+        path.unlink()
+    with pytest.raises(CheckpointError, match="epoch 1 was the best so far, but best-00001.safetensors is missing"):
+        train(tiny_config(folder, run__resume=True))
+
+
 def test_train__the_clock_writes_the_best_that_was_in_memory(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     watched = Written(folder)

@@ -78,7 +78,7 @@ def oracle(images: ImageSet, client: nn.Module, sigma: float) -> tuple[float, fl
                 xx[half] += unbiased * b[i].square().sum()
             count[half] += len(chosen)
     c_zz, c_zx, c_xx = ([values[half] / count[half] for half in (0, 1)] for values in (zz, zx, xx))
-    ridge = sigma**2 + 1e-5 * c_zz[0].diagonal().mean()
+    ridge = sigma**2 + (1e-5 / features + 8 * torch.finfo(torch.float).eps) * c_zz[0].trace()
     weight = torch.linalg.solve(c_zz[0] + ridge * torch.eye(len(c_zz[0]), dtype=torch.double), c_zx[0])
     error = (
         c_xx[1] - 2 * (weight * c_zx[1]).sum() + (weight * (c_zz[1] @ weight)).sum() + sigma**2 * weight.square().sum()
@@ -125,6 +125,22 @@ def test_held_out_leakage__on_its_own_half_is_what_linear_leakage_reports() -> N
     share, mse = held_out_leakage(own, own, noise_variance=0.3**2).tolist()
     expected = LinearLeakage(5, 12, reg_strength=0.3)(z, y, x)
     assert share == pytest.approx(float(expected.share), abs=1e-4) and mse == pytest.approx(float(expected.mse), 1e-3)
+
+
+@pytest.mark.parametrize(("images", "decay"), [(60, 0.0), (60, 1.0), (400, 2.0), (400, 3.0)])
+def test_held_out_leakage__features_with_few_strong_directions_have_a_solution(images: int, decay: float) -> None:
+    """A ridge relative to the mean diagonal alone gave NaN here: rounding is relative to the largest direction."""
+    generator = torch.Generator().manual_seed(0)
+    strength = torch.arange(1, 257).float() ** -decay
+    axes, _ = torch.linalg.qr(torch.randn(256, 256, generator=generator))
+
+    def half() -> tuple[Tensor, Tensor, Tensor]:
+        z = torch.randn(images, 256, generator=generator) * strength @ axes
+        x = z[:, :8] + 0.1 * z.std() * torch.randn(images, 8, generator=generator)
+        return z.T @ z / images, z.T @ x / images, x.square().sum() / images
+
+    share, _ = held_out_leakage(half(), half(), noise_variance=0.0).tolist()
+    assert 0.1 < share < 1
 
 
 def test_leakage_monitor__extremes() -> None:
@@ -197,6 +213,21 @@ def test_leakage_monitor__what_cannot_be_measured_is_said_and_not_zero(
     images = image_set(torch.tensor(labels))
     monitor = LeakageMonitor(DefenceStack([]), Batches(images, 4, shuffle=False), (feature_dim,), (3, 4, 4), World())
     assert monitor.begin() is None and reason in (monitor.obstacle or "")
+
+
+@pytest.mark.parametrize(
+    ("labels", "remark"),
+    [
+        ([0, 1] * 4, None),
+        ([0] * 4 + [1] * 3, "scored on 1 of 2 classes: the others have fewer than two validation images in a half"),
+        ([0, 1], "not measured"),
+    ],
+)
+def test_leakage_monitor__says_which_classes_are_missing(labels: list[int], remark: str | None) -> None:
+    images = image_set(torch.tensor(labels))
+    monitor = LeakageMonitor(DefenceStack([]), Batches(images, 4, shuffle=False), (4,), (3, 4, 4), World())
+    said = monitor.remark()
+    assert said is None if remark is None else said is not None and remark in said
 
 
 def test_leakage_monitor__images_too_large_to_hold_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

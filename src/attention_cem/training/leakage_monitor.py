@@ -86,8 +86,10 @@ def held_out_leakage(fitted: Covariances, held: Covariances, noise_variance: flo
     """
     zz, zx, _ = fitted
     held_zz, held_zx, total = held
-    # The same small relative term as in LinearLeakage: without noise zz may have no inverse.
-    ridge = noise_variance + 1e-5 * zz.diagonal().mean() + torch.finfo(zz.dtype).tiny
+    # Without noise zz may have no inverse. A share of its mean diagonal, as in LinearLeakage, is too little where few
+    # directions carry nearly everything: rounding is relative to the largest of them, and the trace bounds that.
+    precision = torch.finfo(zz.dtype)
+    ridge = noise_variance + (1e-5 / len(zz) + 8 * precision.eps) * zz.trace() + precision.tiny
     factor, failed = torch.linalg.cholesky_ex(zz + ridge * torch.eye(len(zz), dtype=zz.dtype, device=zz.device))
     weight = torch.where(failed == 0, torch.cholesky_solve(zx, factor), torch.nan)
     error = total + (weight * (held_zz @ weight - 2 * held_zx)).sum() + noise_variance * weight.square().sum()
@@ -109,8 +111,8 @@ class LeakageMonitor:
     The attacker is linear, knows the class, learns from one half of the validation images (the clean emission z, the
     stack's σ² as ridge) and is scored on the other half, with the noise. Any other attacker that is better shows
     that more leaks: ``leakage_share`` is a lower end, in shares of the within-class variance of x (0 to 1). The upper
-    end is the ``rob_loss`` of `SlotMixtureCEM`: no attacker finds more than so many *nats* per value of z. The two
-    ends have different units and are not to be subtracted; both falling is what a run wants to see.
+    end is the ``rob_loss`` of `SlotMixtureCEM`: what is released tells at most so many *nats* per value of z, on the
+    training batches. The two ends have different units and cannot be subtracted; a defence lowers both.
 
     Clipping, dropout and pruning are not modelled: with them the attacker is given more than is released. Where the
     noise depends on the input (`DefenceStack.noise_variance` is None) it learns from what was released instead.
@@ -142,6 +144,8 @@ class LeakageMonitor:
         sizes = halves.size.split([halves.first_rows, len(halves.size) - halves.first_rows])
         self.counts = [int(size.sum()) for size in sizes]
         self.obstacle = self._obstacle()
+        self.scored_classes = len(sizes[1])
+        self.classes = len(batches.image_set.labels.unique())
         self._batches = batches
         self.plan: list[tuple[_Part, _Part]] = []
         self.image_mean: Tensor | None = None
@@ -159,6 +163,17 @@ class LeakageMonitor:
         if self.image_mean is None:
             self.image_mean = self._image_means()
         return LeakagePass(self, self.image_mean)
+
+    def remark(self) -> str | None:
+        """What a person should know before the figures come; None where every class takes part."""
+        if self.obstacle is not None:
+            return f"leakage_share and leakage_mse are not measured: {self.obstacle}"
+        if self.scored_classes < self.classes:
+            return (
+                f"leakage_share and leakage_mse are scored on {self.scored_classes} of {self.classes} classes: "
+                "the others have fewer than two validation images in a half"
+            )
+        return None
 
     def _obstacle(self) -> str | None:
         features, values = self.feature_dim, self.image_dim
@@ -221,7 +236,7 @@ class LeakagePass:
 
     @torch.no_grad()
     def finish(self) -> Leakage:
-        """The figures of the pass; the only wait for the device."""
+        """The figures of the pass, None if z was not finite; the only wait for the device."""
         monitor, world = self._monitor, self._monitor.world
         zx, xx, mean_z = (world.sum_(each) for each in (self._zx, self._xx, self._sum_z))
         mean_z /= monitor.size.unsqueeze(1)

@@ -142,7 +142,8 @@ class Trainer:
         if self.world.is_main:
             self.observer.started(self._facts_at_start())
             self._say_if_never_active()
-            self._say_if_leakage_unknown()
+            if (remark := self.leakage.remark()) is not None:
+                self.observer.message(remark)
         self.world.share_from_main([*self.model.state_dict().values()])
         started = time.monotonic() - self.seconds
         self._last_write = time.monotonic()
@@ -259,7 +260,10 @@ class Trainer:
         if watching is None:
             return self._score(self.images.validation, "validation", epoch), Leakage(None, None)
         validation = self._score(self.images.validation, "validation", epoch, watch=watching.add)
-        return validation, watching.finish()
+        leakage = watching.finish()
+        if leakage.share is None and self.world.is_main:
+            self.observer.message(f"epoch {epoch + 1}: leakage_share is not known, z was not finite")
+        return validation, leakage
 
     def _score(
         self,
@@ -271,10 +275,6 @@ class Trainer:
         seed_stream(self.device, purpose, self.config.train.seed, epoch, self.world.rank)
         classes, world = self.num_classes, self.world
         return score(self.model, self.stack, batches, num_classes=classes, world=world, bf16=self.bf16, watch=watch)
-
-    def _say_if_leakage_unknown(self) -> None:
-        if self.leakage.obstacle is not None:
-            self.observer.message(f"leakage_share and leakage_mse are not measured: {self.leakage.obstacle}")
 
     def _say_if_never_active(self) -> None:
         settings = self.config.surrogate
