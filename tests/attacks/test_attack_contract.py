@@ -7,6 +7,7 @@ from attention_cem.attacks import (
     InverterAttack,
     NearestNeighbourAttack,
     OptimisationAttack,
+    RidgeAttack,
     TrainingPlan,
 )
 from attention_cem.auditing.testing import AttackContract
@@ -22,6 +23,11 @@ class TestClassMean(AttackContract):
 class TestNearestNeighbour(AttackContract):
     def make(self) -> Attack:
         return NearestNeighbourAttack()
+
+
+class TestRidge(AttackContract):
+    def make(self) -> Attack:
+        return RidgeAttack(random_features=16, most_inputs=64)
 
 
 class TestInverter(AttackContract):

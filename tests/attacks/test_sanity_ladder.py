@@ -15,6 +15,7 @@ from attention_cem.attacks import (
     InverterAttack,
     NearestNeighbourAttack,
     OptimisationAttack,
+    RidgeAttack,
     TrainingPlan,
 )
 from attention_cem.auditing import score
@@ -36,6 +37,7 @@ PLAN = TrainingPlan(epochs=4, batch_size=16, lr=3e-3, weight_decay=0.0, probe=Fa
 EVERY_ATTACK: list[Attack] = [
     ClassMeanAttack(),
     NearestNeighbourAttack(),
+    RidgeAttack(random_features=32),
     InverterAttack(PLAN, width=16, blocks=0),
     GanInverterAttack(PLAN, epochs=2, width=16, blocks=0),
     OptimisationAttack(steps=40),

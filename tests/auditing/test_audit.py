@@ -209,7 +209,7 @@ def test_screening__is_one_reference_inverter_and_says_what_it_is(tmp_path: Path
     )
     budget = named_budget("screening", challenge)
     attacks = dict(budget.attacks)
-    assert list(attacks) == ["class_mean", "nearest_neighbour", "inverter"]
+    assert list(attacks) == ["class_mean", "nearest_neighbour", "ridge", "inverter"]
     reference = attacks["inverter"]
     assert isinstance(reference, InverterAttack)
     assert (reference.width, reference.blocks, reference.plan.epochs, reference.plan.batch_size) == (64, 8, 15, 512)

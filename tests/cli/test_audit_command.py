@@ -21,7 +21,7 @@ from attention_cem.cli.main import main
 from attention_cem.training import train
 from tests.training.helpers import tiny_config
 
-QUICK = ["class_mean", "nearest_neighbour", "inverter_short"]
+QUICK = ["class_mean", "nearest_neighbour", "ridge", "inverter_short"]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_audit__second_call_keeps_everything_and_prints_table_headline_and_defin
 ) -> None:
     assert main(["audit", str(run), "--budget", "quick", "--device", "cpu"]) == 0
     printed = capsys.readouterr()
-    assert printed.err.count("kept from before") == 3
+    assert printed.err.count("kept from before") == len(QUICK)
     text = " ".join(printed.out.split())
     worst = record["headline"]
     assert f"An attacker rebuilds test images with MSE {worst['mse']:.5f}" in text
@@ -82,7 +82,7 @@ def test_audit__works_without_rich_and_tensorboard(
         assert isinstance(watcher, LineWatcher)
     assert main(["audit", str(run), "--budget", "quick", "--device", "cpu"]) == 0
     printed = capsys.readouterr()
-    assert "attack 3/3  inverter_short" in printed.err and "An attacker rebuilds" in printed.out
+    assert "attack 4/4  inverter_short" in printed.err and "An attacker rebuilds" in printed.out
 
 
 def test_audit__of_a_challenge_writes_beside_it_and_refuses_what_needs_a_run(

@@ -9,6 +9,7 @@ from attention_cem.attacks.inverter_training import TrainingPlan
 from attention_cem.attacks.membership import MembershipResult, membership_attack
 from attention_cem.attacks.optimisation import OptimisationAttack
 from attention_cem.attacks.receipts import CurvePoint, Receipt
+from attention_cem.attacks.ridge import RidgeAttack
 from attention_cem.attacks.sealed_folder import SealBrokenError
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "OptimisationAttack",
     "Progress",
     "Receipt",
+    "RidgeAttack",
     "SealBrokenError",
     "TrainingPlan",
     "membership_attack",

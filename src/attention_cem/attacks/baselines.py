@@ -67,7 +67,7 @@ class ClassMeanAttack(Attack):
 
         width = features.shape[1]
         temperatures = [1.0, *(width * 10.0**power for power in (-2, -1.5, -1, -0.5, 0, 0.5, 1, 2)), float("inf")]
-        return _choose(self.kind, {t: guess_at(t) for t in temperatures}, data, challenge, features, progress)
+        return choose_guess(self.kind, {t: guess_at(t) for t in temperatures}, data, challenge, features, progress)
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class NearestNeighbourAttack(Attack):
             return guess
 
         numbers = [k for k in self.neighbours if k < len(data)] + [len(data)]
-        return _choose(self.kind, {k: guess_with(k) for k in numbers}, data, challenge, features, progress)
+        return choose_guess(self.kind, {k: guess_with(k) for k in numbers}, data, challenge, features, progress)
 
 
 def _class_statistics(features: Tensor, data: AttackerData, num_classes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -133,7 +133,7 @@ def _class_statistics(features: Tensor, data: AttackerData, num_classes: int) ->
     return means, spread, counts / counts.sum(), pictures / per_class[:, :, None, None]
 
 
-def _choose(
+def choose_guess(
     kind: str,
     guesses: Mapping[Any, Guess],
     data: AttackerData,
@@ -141,6 +141,7 @@ def _choose(
     training_features: Tensor,
     progress: Progress,
 ) -> AttackResult:
+    """Take the setting that is best on the attack's own validation images, and guess the test images with it."""
     began = time.perf_counter()
     curve: list[CurvePoint] = []
     best: Guess | None = None

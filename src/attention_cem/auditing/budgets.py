@@ -12,6 +12,7 @@ from attention_cem.attacks import (
     InverterAttack,
     NearestNeighbourAttack,
     OptimisationAttack,
+    RidgeAttack,
     TrainingPlan,
 )
 
@@ -78,7 +79,8 @@ def named_budget(name: str, challenge: Challenge) -> Budget:
 
 
 def _baselines() -> tuple[tuple[str, Attack], ...]:
-    return ("class_mean", ClassMeanAttack()), ("nearest_neighbour", NearestNeighbourAttack())
+    """Nothing here is trained, so that nothing here can be under-trained."""
+    return ("class_mean", ClassMeanAttack()), ("nearest_neighbour", NearestNeighbourAttack()), ("ridge", RidgeAttack())
 
 
 def _short_inverter() -> InverterAttack:

@@ -1,0 +1,119 @@
+"""The best linear attacker, in closed form: it cannot be under-trained, and no client can hide from it by luck."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from attention_cem.attacks.attacker_data import AttackerData, load_attacker_data
+from attention_cem.attacks.base import Attack, AttackResult, Progress, no_progress, seeded
+from attention_cem.attacks.baselines import Guess, choose_guess
+from attention_cem.attacks.challenge import Challenge
+from attention_cem.data import to_float
+
+_STRENGTHS = tuple(10.0**power for power in (-4, -3, -2, -1, 0, 1))
+
+
+@dataclass(frozen=True)
+class RidgeAttack(Attack):
+    r"""Ridge regression of the pixels on z and on random Fourier features of it.
+
+    .. math:: \hat x = \bar x + W^\top(\phi(z)-\bar\phi), \qquad
+        W = (C_{\phi\phi}+\alpha I)^{-1}C_{\phi x}, \qquad \phi(z) = [z, \cos(\Omega z + b)]
+
+    with α chosen on the attack's own validation images; infinite α, the mean image, is among the choices.
+
+    Args:
+        random_features: so many cosines join z; 0 for a linear attack.
+        most_inputs: a z with more coordinates is projected to so many by a fixed random matrix.
+    """
+
+    random_features: int = 512
+    most_inputs: int = 2048
+
+    kind: ClassVar[str] = "ridge"
+    rebuilds_unseen: ClassVar[bool] = False  # with fewer images than coordinates it cannot, whatever z shows
+
+    def settings(self) -> dict[str, Any]:
+        """Sizes."""
+        return {"kind": self.kind, "random_features": self.random_features, "most_inputs": self.most_inputs}
+
+    def run(
+        self,
+        challenge: Challenge,
+        *,
+        device: torch.device,
+        seed: int = 0,
+        progress: Progress = no_progress,
+        starts: Mapping[str, AttackResult] | None = None,
+    ) -> AttackResult:
+        """One eigendecomposition, then every α is a matrix product."""
+        with seeded(device, self.kind, seed):
+            data = load_attacker_data(challenge, device)
+            features = data.training_features().flatten(1)
+            lift = _Lift(features, self.random_features, self.most_inputs)
+        mean_input, mean_pixels, covariance, shared = _moments(lift, features, data)
+        scale, axes = torch.linalg.eigh(covariance)
+        scale = scale.clamp_min(0)
+        along = axes.T @ shared
+        shape = data.images.shape[1:]
+
+        def guess_with(strength: float) -> Guess:
+            weight = axes @ (along / (scale + strength * scale.mean().clamp_min(1e-12)).unsqueeze(1))
+
+            def guess(z: Tensor) -> Tensor:
+                rebuilt = mean_pixels + (lift(z.flatten(1)) - mean_input) @ weight
+                return rebuilt.clamp(0, 1).view(-1, *shape)
+
+            return guess
+
+        def mean_image(z: Tensor) -> Tensor:
+            return mean_pixels.view(shape).expand(len(z), *shape)
+
+        guesses: dict[Any, Guess] = {strength: guess_with(strength) for strength in _STRENGTHS}
+        guesses[math.inf] = mean_image
+        return choose_guess(self.kind, guesses, data, challenge, features, progress)
+
+
+class _Lift:
+    """z in standard units, projected if it is long, and random cosines of it."""
+
+    def __init__(self, features: Tensor, random_features: int, most_inputs: int) -> None:
+        self.mean, self.spread = features.mean(0), features.std(0, correction=0)
+        # a coordinate that never varies carries nothing; the floor keeps rounding from being blown up
+        self.spread = self.spread.clamp_min(1e-6 + 1e-3 * float(self.spread.mean()))
+        width = features.shape[1]
+        self.projection: Tensor | None = None
+        if width > most_inputs:
+            self.projection = torch.randn(width, most_inputs, device=features.device) / most_inputs**0.5
+            width = most_inputs
+        # frequencies at which typical distances between standardised features turn the cosine by about one
+        self.frequency = torch.randn(width, random_features, device=features.device) / (2 * width) ** 0.5
+        self.phase = 2 * math.pi * torch.rand(random_features, device=features.device)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        inputs = (z - self.mean) / self.spread
+        if self.projection is not None:
+            inputs = inputs @ self.projection
+        return torch.cat([inputs, math.sqrt(2) * torch.cos(inputs @ self.frequency + self.phase)], 1)
+
+
+def _moments(lift: _Lift, features: Tensor, data: AttackerData) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Means ``(D,)`` and ``(P,)``, covariances ``(D, D)`` and ``(D, P)``, chunk by chunk."""
+    count = len(features)
+    width, pixels = lift(features[:1]).shape[1], data.images[0].numel()
+    mean_input, mean_pixels = features.new_zeros(width), features.new_zeros(pixels)
+    for z, images in zip(features.split(2048), data.images.split(2048), strict=True):
+        mean_input += lift(z).sum(0) / count
+        mean_pixels += to_float(images).flatten(1).sum(0) / count
+    covariance, shared = features.new_zeros(width, width), features.new_zeros(width, pixels)
+    for z, images in zip(features.split(2048), data.images.split(2048), strict=True):
+        inputs = lift(z) - mean_input
+        covariance += inputs.T @ inputs / count
+        shared += inputs.T @ (to_float(images).flatten(1) - mean_pixels) / count
+    return mean_input, mean_pixels, covariance, shared

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from sklearn.linear_model import Ridge
+from torch import nn
+
+from attention_cem.attacks import RidgeAttack
+from attention_cem.attacks.attacker_data import load_attacker_data
+from attention_cem.data import to_float
+from attention_cem.defences import DefenceStack
+from tests.attacks.helpers import CPU, challenge_for, floor_mse, noise, small_data, test_mse
+
+
+def shrinking_client() -> nn.Module:
+    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten())  # 48 numbers
+
+
+def test_ridge__finds_what_a_general_ridge_regression_finds(tmp_path: Path) -> None:
+    data = small_data(train=400)
+    challenge = challenge_for(tmp_path / "c", shrinking_client(), DefenceStack([]), data)
+    ours = RidgeAttack(random_features=0).run(challenge, device=CPU)
+    own = load_attacker_data(challenge, CPU)
+    z = own.training_features().flatten(1).numpy()
+    x = to_float(own.images).flatten(1).numpy()
+    released = challenge.test_features()[0].flatten(1).numpy()
+    truth = to_float(data.test.images).flatten(1).numpy()
+    best = min(
+        float(np.mean((Ridge(alpha).fit(z, x).predict(released).clip(0, 1) - truth) ** 2))
+        for alpha in (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+    )
+    mse = test_mse(ours, data)
+    print(f"ours {mse:.5f}, scikit-learn at its best on the test images {best:.5f}, floor {floor_mse(data):.5f}")
+    assert mse < 1.03 * best and mse < 0.5 * floor_mse(data)
+
+
+def test_ridge__random_features_do_no_harm(tmp_path: Path) -> None:
+    data = small_data(train=400)
+    challenge = challenge_for(tmp_path / "c", nn.Sequential(nn.AvgPool2d(16), nn.Flatten()), noise(0.01), data)
+    linear, beyond = (
+        test_mse(RidgeAttack(random_features=count).run(challenge, device=CPU), data) for count in (0, 256)
+    )
+    print(f"linear {linear:.5f}, with random features {beyond:.5f}")
+    assert beyond <= 1.01 * linear
+
+
+def test_ridge__long_features_are_projected(tmp_path: Path) -> None:
+    data = small_data(train=300)
+    challenge = challenge_for(tmp_path / "c", nn.Flatten(), DefenceStack([]), data)
+    mse = test_mse(RidgeAttack(random_features=8, most_inputs=100).run(challenge, device=CPU), data)
+    assert mse < 0.7 * floor_mse(data)
