@@ -43,7 +43,8 @@ def test_train__every_surrogate_leaves_a_complete_folder(tmp_path: Path, name: s
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert facts["test"]["accuracy"] == result.test_accuracy and facts["versions"]["torch"] == str(torch.__version__)
     assert facts["config_hash"] and facts["seconds"] > 0 and facts["z_shape"] == [2, 4, 4]
-    best = max(rows, key=lambda row: (row["accuracy"], -row["epoch"]))
+    # only epochs in which the surrogate acts count
+    best = max(rows[2:], key=lambda row: (row["accuracy"], -row["epoch"]))
     assert (facts["best_epoch"], facts["best_accuracy"]) == (best["epoch"], best["accuracy"])
 
 
@@ -190,3 +191,13 @@ def test_score__equals_a_plain_loop_and_sees_the_defences(tmp_path: Path) -> Non
     assert ours.balanced_accuracy == pytest.approx(sum(per_class) / 4)
     torch.manual_seed(4)
     assert score(run.model, run.stack, batches, num_classes=4).loss != ours.loss, "noise acts in validation too"
+
+
+def test_train__weights_from_before_the_surrogate_acts_in_full_are_not_kept(tmp_path: Path) -> None:
+    # λ so large that accuracy falls as soon as the surrogate acts: the best epochs are those before
+    overrides = with_surrogate("slot_mixture", lambd=300.0)
+    schedule = {"surrogate__attention_warmup_epochs": 3, "train__epochs": 7, "data__options__num_train": 160}
+    result = train(tiny_config(tmp_path / "run", **overrides | schedule))
+    accuracies = [row["accuracy"] for row in result.metrics]
+    assert result.facts["best_epoch"] >= 4
+    assert result.facts["best_accuracy"] == max(accuracies[3:])

@@ -143,7 +143,9 @@ class LinearLeakage(nn.Module):
     def _solved(self, cov_zz: Tensor, cov_xz: Tensor) -> tuple[Tensor, Tensor]:
         """The best attacker's weights (D, P), and the variance of x it recovers."""
         noise = 0.0 if self.random_features else self.sigma**2
-        ridge = noise + 1e-5 * cov_zz.diagonal().mean() + torch.finfo(cov_zz.dtype).tiny
+        # the last term keeps the factorisation alive in float32 where a few directions carry everything
+        kind, diagonal = torch.finfo(cov_zz.dtype), cov_zz.diagonal()
+        ridge = noise + 1e-5 * diagonal.mean() + 8 * kind.eps * diagonal.sum() + kind.tiny
         identity = torch.eye(cov_zz.shape[0], dtype=cov_zz.dtype, device=cov_zz.device)
         factor, failed = torch.linalg.cholesky_ex(cov_zz + ridge * identity)
         weight = torch.where(failed == 0, torch.cholesky_solve(cov_xz.T, factor), torch.nan)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attention_cem.data import Batches, ImageData
 from attention_cem.splitting import SplitModel
-from attention_cem.training.activation import SurrogateMode, first_active_epoch
+from attention_cem.training.activation import SurrogateMode, first_active_epoch, first_counted_epoch
 from attention_cem.training.best_weights import BestWeights
 from attention_cem.training.building import (
     build_images,
@@ -119,6 +119,13 @@ class Trainer:
         self.run_step = GraphedStep(self.step) if recorded else self.step
         self.modules = state_modules(self.networks, self.monitor)
         self.position, self.best, self.seconds = Position(), Best(), 0.0
+        chosen = config.surrogate
+        self.first_counted = first_counted_epoch(
+            config.train.epochs,
+            lambd=chosen.lambd if self.surrogate is not None else 0.0,
+            warmup_epochs=chosen.attention_warmup_epochs,
+            ramp_epochs=chosen.ramp_epochs if chosen.lambd_schedule == "ramp" else 1,
+        )
         self.best_weights = BestWeights(folder.checkpoints, folder.best)
         self._set: StepValues | None = None
 
@@ -229,6 +236,8 @@ class Trainer:
 
     def _finish_epoch(self, epoch: int, validation: Score, started: float) -> None:
         self.position = self.position.next_epoch()
+        if self.position.epoch == self.first_counted:
+            self.best = Best()  # what was best before the surrogate acted in full does not count any more
         if validation.accuracy > self.best.accuracy:
             self.best = Best(validation.accuracy, epoch + 1)
             if self.world.is_main:
