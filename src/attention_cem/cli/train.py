@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,7 +89,8 @@ def _train(config: Config, *, quiet: bool) -> int:
     except (CheckpointError, TrainingFailedError) as error:
         print(f"attention-cem train: {error}", file=sys.stderr)
         return 1
-    _report(result)
+    if int(os.environ.get("RANK", "0")) == 0:  # under torchrun one process speaks for all
+        _report(result)
     return 0
 
 

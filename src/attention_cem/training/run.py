@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from attention_cem.training.config_reading import config_hash
 from attention_cem.training.curves import draw_curves
 from attention_cem.training.distributed import World, joined_world
 from attention_cem.training.evaluation import Score
+from attention_cem.training.folder_lock import alone_in
 from attention_cem.training.interruption import stop_requests
 from attention_cem.training.observer import Observer
 from attention_cem.training.run_folder import RunFolder, folder_for
@@ -89,26 +91,40 @@ def train(
         folder = folder_for(config)
         if world.is_main:
             folder.prepare(config)
-        world.wait()
-        finished = folder.result()
-        if finished is not None:
-            return _result(folder, finished)
-        try:
-            trainer = Trainer(config, folder, device, world, data=data, model=model, observer=observer)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        with fast_arithmetic(device), stop_requests() as stop:
-            trainer.resume()
-            trainer.run(stop)
-            test = trainer.test()
-        facts = _facts(trainer, test, world)
-        if world.is_main:
-            if config.run.figures:
-                draw_curves(folder.metrics(), folder.curves_file, config.surrogate.name)
-            folder.write_result(facts)
-            trainer.best_weights.finish()
-        world.wait()
-        return _result(folder, facts)
+        with alone_in(folder.path) if world.is_main else nullcontext():
+            return _trained(config, folder, device, world, data=data, model=model, observer=observer)
+
+
+def _trained(
+    config: Config,
+    folder: RunFolder,
+    device: torch.device,
+    world: World,
+    *,
+    data: ImageData | None,
+    model: SplitModel | None,
+    observer: Observer | None,
+) -> RunResult:
+    world.wait()
+    finished = folder.result()
+    if finished is not None:
+        return _result(folder, finished)
+    try:
+        trainer = Trainer(config, folder, device, world, data=data, model=model, observer=observer)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    with fast_arithmetic(device), stop_requests() as stop:
+        trainer.resume()
+        trainer.run(stop)
+        test = trainer.test()
+    facts = _facts(trainer, test, world)
+    if world.is_main:
+        if config.run.figures:
+            draw_curves(folder.metrics(), folder.curves_file, config.surrogate.name)
+        folder.write_result(facts)
+        trainer.best_weights.finish()
+    world.wait()
+    return _result(folder, facts)
 
 
 def _result(folder: RunFolder, facts: dict[str, Any]) -> RunResult:
