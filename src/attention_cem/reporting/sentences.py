@@ -9,15 +9,15 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     # alarms
     (rf"the surrogate reports {_NUMBER} % less entropy, but the spread of the features changed by {_NUMBER} % in the "
      rf"same {_NUMBER} epochs: the estimator is fooling itself",
-     "替代损失报告熵减少了 {0} %，但在同样的 {2} 轮中特征的离散程度变化为 {1} %：估计器在自欺"),
+     "代理损失报告熵减少了 {0} %，但在同样的 {2} 轮中特征的离散程度变化为 {1} %：估计器在自欺"),
     (rf"the surrogate was shut off on {_NUMBER} of its calls: the model trains without a defence",
-     "替代损失在 {0} 的调用中被关闭：模型在没有防御的情况下训练"),
+     "代理损失在 {0} 的调用中被关闭：模型在没有防御的情况下训练"),
     (rf"the soft gates are closed \(mean {_NUMBER}\)", "软门已关闭（均值 {0}）"),
     (rf"the SNR gates are saturated \(mean {_NUMBER}\)", "SNR 门已饱和（均值 {0}）"),
     (rf"{_NUMBER} slots hold almost no samples", "{0} 个槽几乎没有样本"),
     (rf"the attention has collapsed: it rests on {_NUMBER} samples per class", "注意力已坍缩："
     "每个类别只依赖 {0} 个样本"),
-    (r"no class was active: the surrogate did nothing", "没有任何类别处于活动状态：替代损失什么也没做"),
+    (r"no class was active: the surrogate did nothing", "没有任何类别处于活动状态：代理损失什么也没做"),
     # receipts
     (rf"{_NUMBER} more epochs from a restarted learning rate changed the validation MSE by {_NUMBER} % "
      rf"\(limit {_NUMBER} %\)", "重启学习率再训练 {0} 轮，验证 MSE 变化 {1} %（上限 {2} %）"),

@@ -121,11 +121,11 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def program_commit() -> str | None:
-    """The git commit of the program's source, with ``+changes`` if it was edited; None where it is not in git."""
-    here = Path(__file__).parent
+    """The git commit of the program, with ``+changes`` if any of it was edited since; None where it is not in git."""
+    package = Path(__file__).parents[1]
     try:
-        commit = _git(here, "rev-parse", "HEAD")
-        changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ".")
+        commit = _git(package, "rev-parse", "HEAD")
+        changed = _git(package, "status", "--porcelain", "--", ".")  # files not yet in git included
     except (OSError, subprocess.SubprocessError):
         return None
     return f"{commit}+changes" if changed else commit
