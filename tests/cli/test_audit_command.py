@@ -159,7 +159,7 @@ def test_audit__a_reader_who_closes_the_page_early_is_no_error(run: Path) -> Non
 def stop_after_the_baselines(folder: Path, how: signal.Signals) -> tuple[int, str]:
     """Start an audit, send it a signal while the inverter is trained; exit code and what it said."""
     process = subprocess.Popen(command(folder), stderr=subprocess.PIPE, text=True, env=environment())
-    finished = folder / "audit" / "attacks" / "nearest_neighbour.json"
+    finished = folder / "audit" / "attacks" / "ridge.json"
     deadline = time.monotonic() + 50
     while not finished.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -186,7 +186,7 @@ def test_audit__killed_midway_resumes_with_finished_attacks_kept(
     assert kept
     assert main(["audit", str(larger_run), "--budget", "quick", "--device", "cpu"]) == 0
     said = capsys.readouterr().err
-    assert said.count("kept from before") == 2 and "writing the challenge" not in said
+    assert said.count("kept from before") == 3 and "writing the challenge" not in said
     assert all(path.stat().st_mtime_ns == moment for path, moment in kept.items() if path.exists())
     record = json.loads((larger_run / "audit.json").read_text())
     assert [row["name"] for row in record["attacks"]] == QUICK
