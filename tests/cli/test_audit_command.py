@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,9 @@ def test_audit__a_reader_who_closes_the_page_early_is_no_error(run: Path) -> Non
 
 def stop_after_the_baselines(folder: Path, how: signal.Signals) -> tuple[int, str]:
     """Start an audit, send it a signal while the inverter is trained; exit code and what it said."""
-    process = subprocess.Popen(command(folder), stderr=subprocess.PIPE, text=True, env=environment())
+    # a suite that runs in the background of a shell inherits an ignored SIGINT, which the program would respect
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(command(folder), stderr=subprocess.PIPE, text=True, env=environment(), preexec_fn=heard)
     finished = folder / "audit" / "attacks" / "ridge.json"
     deadline = time.monotonic() + 50
     while not finished.exists() and process.poll() is None and time.monotonic() < deadline:
