@@ -77,7 +77,7 @@ def step_section() -> str:
 `python -m benchmarks.step`: whole steps (client, noise, server, surrogate, merged backward, SGD), bf16. Ratios are to
 the step without a surrogate. {measured_on(figures)}
 Measured while the surrogate still ran after the server, on one stream; the trainer's throughput below has it beside
-the server's forward pass. Both are older than the slot mixture's present form, which needs a quarter fewer kernels.
+the server's forward pass. Both are older than the slot mixture's present form, which launches fewer kernels.
 
 {chr(10).join(lines)}
 

@@ -34,7 +34,7 @@ from attention_cem.surrogates.segments import (
 
 COVARIANCES = ("diagonal", "isotropic", "low_rank", "full")
 OBJECTIVES = ("likelihood", "frozen")
-_RESEEDING_TRIES = 4  # one try ends in a poor optimum about once in five times
+_RESEEDING_TRIES = 4  # a single try ends in a poor optimum now and then
 
 
 class SlotState(NamedTuple):
