@@ -153,7 +153,7 @@ def read_studies(root: Path, settings: Settings) -> list[StoredStudy]:
     Raises:
         ValueError: a study or a result cannot be read.
     """
-    return [_stored(root, file) for file in study_files(root, settings)]
+    return [read_study(root, file) for file in study_files(root, settings)]
 
 
 def unexplained(root: Path, studies: Iterable[StoredStudy]) -> list[Stale]:
@@ -178,7 +178,8 @@ def experiments_of(settings: Settings, studies: Iterable[StoredStudy]) -> list[E
     return made
 
 
-def _stored(root: Path, file: Path) -> StoredStudy:
+def read_study(root: Path, file: Path) -> StoredStudy:
+    """A study and its stored results; raises ValueError where one cannot be read."""
     study = load_study(file)
     if study.name != file.stem:
         raise ValueError(f"{file} names its study {study.name!r}; results are found by the file's name, {file.stem!r}")

@@ -98,7 +98,7 @@ def run_study(
     study.out.mkdir(parents=True, exist_ok=True)
     claims = open_store(study, store, grace_seconds=grace_seconds)
     try:
-        claims.prepare([cell.id for cell in study.cells], retry_failed=retry_failed)
+        claims.prepare(in_turn(study), retry_failed=retry_failed)
         restore_results(study, claims)
         devices = device.split(",")
         settings: dict[str, Any] = {
@@ -154,6 +154,11 @@ def study_states(study: Study, store: str | None = None) -> dict[str, CellState]
         return claims.states()
     finally:
         claims.close()
+
+
+def in_turn(study: Study) -> list[str]:
+    """The cells' ids, all of the first seed first: a study that is cut short has compared everything with that one."""
+    return [cell.id for cell in sorted(study.cells, key=lambda each: each.config.train.seed)]
 
 
 def restore_results(study: Study, claims: ClaimStore) -> None:
@@ -237,7 +242,7 @@ def _work_in_process(
     signal.signal(signal.SIGTERM, _interrupt)
     parent = multiprocessing.parent_process()
     claims = open_store(study, store, grace_seconds=grace_seconds)
-    claims.prepare([cell.id for cell in study.cells])
+    claims.prepare(in_turn(study))
     try:
         work(study, claims, runner, wanted=lambda: parent is None or parent.is_alive(), **order)
     except KeyboardInterrupt:

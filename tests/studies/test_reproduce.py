@@ -1,0 +1,98 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from studies.reproduce import Standing, chosen_studies, main, reproduce
+
+from attention_cem.studies import Cell, load_study, read_result
+from attention_cem.studies.cell_run import CellPlace
+from attention_cem.studies.results import write_result
+from tests.studies.publishing import MAIN, figures, repository, result
+
+SECOND = MAIN.replace("main-cifar10", "data-lfw158").replace('name" = "cifar10"', 'name" = "lfw158"')
+
+
+def runner(cell: Cell, place: CellPlace) -> dict[str, Any]:
+    """What the stored results say, with twice the MSE."""
+    accuracy, mse = figures(cell)
+    with (place.folder.parents[2] / "begun.txt").open("a") as log:
+        log.write(f"{cell.id}\n")
+    return result(place.study, cell, accuracy, 2 * mse)
+
+
+def store(root: Path, name: str, count: int) -> list[str]:
+    study = load_study(root / "studies" / f"{name}.toml")
+    for cell in study.cells[:count]:
+        write_result(root / "results" / "studies" / name / f"{cell.id}.json", result(name, cell, *figures(cell)))
+    return [cell.id for cell in study.cells]
+
+
+def begun(root: Path, folder: str) -> list[str]:
+    return (root / "runs" / folder / "begun.txt").read_text().split()
+
+
+def test_reproduce__runs_what_is_missing_and_stores_it(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN)
+    ids = store(root, "main-cifar10", 30)
+    before = {file.name: file.read_bytes() for file in (root / "results/studies/main-cifar10").iterdir()}
+    ended = reproduce(root, missing=True, runner=runner)
+    assert ended == {"main-cifar10": Standing(36, 0, 36)}
+    assert sorted(begun(root, "studies")) == sorted(ids[30:])
+    stored = {file.name: file.read_bytes() for file in (root / "results/studies/main-cifar10").iterdir()}
+    assert len(stored) == 36 and all(stored[name] == content for name, content in before.items())
+    assert reproduce(root, missing=True, runner=runner) == ended and len(begun(root, "studies")) == 6
+
+
+def test_reproduce__the_first_seed_of_all_methods_comes_first(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN)
+    reproduce(root, missing=True, runner=runner)
+    study = load_study(root / "studies" / "main-cifar10.toml")
+    seeds = [study.cell(id).config.train.seed for id in begun(root, "studies")]
+    assert seeds == [0] * 12 + [1] * 12 + [2] * 12
+
+
+def test_reproduce__everything_anew_is_held_against_the_stored_results_and_leaves_them_alone(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN)
+    ids = store(root, "main-cifar10", 30)
+    told: list[str] = []
+    assert reproduce(root, runner=runner, tell=told.append) == {"main-cifar10": Standing(36, 0, 36)}
+    assert sorted(begun(root, "reproduced")) == sorted(ids)
+    assert "main-cifar10: noise: 9 cells, accuracy 0.00 points away, MSE 2.000 of the stored" in told
+    assert "main-cifar10: sound: 3 cells, accuracy 0.00 points away, MSE 2.000 of the stored" in told
+    stored = sorted((root / "results/studies/main-cifar10").iterdir())
+    assert len(stored) == 30 and read_result(stored[0])["mse"] < 2
+
+
+def test_reproduce__what_was_finished_before_it_was_stopped_is_stored(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN)
+
+    def stopped(cell: Cell, place: CellPlace) -> dict[str, Any]:
+        if len(list((root / "runs/studies/main-cifar10/results").glob("*.json"))) == 5:
+            raise KeyboardInterrupt
+        return runner(cell, place)
+
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(root, missing=True, runner=stopped)
+    assert len(list((root / "results/studies/main-cifar10").iterdir())) == 5
+    assert reproduce(root, missing=True, runner=runner) == {"main-cifar10": Standing(36, 0, 36)}
+    assert len(begun(root, "studies")) == 36
+
+
+def test_reproduce__begins_no_study_after_the_time_given(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN, SECOND)
+    store(root, "data-lfw158", 2)
+    ended = reproduce(root, missing=True, seconds=1e-9, runner=runner)
+    assert ended == {"main-cifar10": Standing(0, 0, 36), "data-lfw158": Standing(2, 0, 36)}
+
+
+def test_chosen_studies__are_named_by_patterns_in_the_order_of_the_pages(tmp_path: Path) -> None:
+    root = repository(tmp_path, SECOND, MAIN)
+    assert [file.stem for file in chosen_studies(root, [])] == ["main-cifar10", "data-lfw158"]
+    assert [file.stem for file in chosen_studies(root, ["data-*"])] == ["data-lfw158"]
+    with pytest.raises(ValueError, match="no study of the results pages is called 'dta-x'; there are: main-cifar10"):
+        chosen_studies(root, ["main-*", "dta-x"])
+
+
+def test_main__an_unknown_study_is_named_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nothing-like-this"]) == 2
+    assert "reproduce: no study of the results pages is called 'nothing-like-this'" in capsys.readouterr().err
