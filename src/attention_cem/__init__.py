@@ -3,75 +3,50 @@
 Public names are imported on first use, so that ``import attention_cem`` costs nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from attention_cem.surrogates import (
-        ClassMemory,
-        ConditionalEntropySurrogate,
-        GatedAttentionCEM,
-        GatedAttentionPooling,
-        GatedCrossAttention,
-        HybridCEM,
-        KMeansCEM,
-        LinearLeakage,
-        SelfDeceptionAlarm,
-        SlotAttention,
-        SlotCrossAttentionCEM,
-        SlotMixtureCEM,
-        SurrogateOutput,
-        build_surrogate,
-    )
-    from attention_cem.training import backward_at_cut, detach_at_cut
+from attention_cem.lazy_names import lazy_names
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "ClassMemory": "surrogates",
-    "ConditionalEntropySurrogate": "surrogates",
-    "GatedAttentionCEM": "surrogates",
-    "GatedAttentionPooling": "surrogates",
-    "GatedCrossAttention": "surrogates",
-    "HybridCEM": "surrogates",
-    "KMeansCEM": "surrogates",
-    "LinearLeakage": "surrogates",
-    "SelfDeceptionAlarm": "surrogates",
-    "SlotAttention": "surrogates",
-    "SlotCrossAttentionCEM": "surrogates",
-    "SlotMixtureCEM": "surrogates",
-    "SurrogateOutput": "surrogates",
-    "build_surrogate": "surrogates",
-    "backward_at_cut": "training",
-    "detach_at_cut": "training",
-}
-
-__all__ = [
-    "ClassMemory",
-    "ConditionalEntropySurrogate",
-    "GatedAttentionCEM",
-    "GatedAttentionPooling",
-    "GatedCrossAttention",
-    "HybridCEM",
-    "KMeansCEM",
-    "LinearLeakage",
-    "SelfDeceptionAlarm",
-    "SlotAttention",
-    "SlotCrossAttentionCEM",
-    "SlotMixtureCEM",
-    "SurrogateOutput",
-    "__version__",
-    "backward_at_cut",
-    "build_surrogate",
-    "detach_at_cut",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"attention_cem.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'attention_cem' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+if TYPE_CHECKING:
+    from attention_cem.surrogates import ClassMemory as ClassMemory
+    from attention_cem.surrogates import ConditionalEntropySurrogate as ConditionalEntropySurrogate
+    from attention_cem.surrogates import GatedAttentionCEM as GatedAttentionCEM
+    from attention_cem.surrogates import GatedAttentionPooling as GatedAttentionPooling
+    from attention_cem.surrogates import GatedCrossAttention as GatedCrossAttention
+    from attention_cem.surrogates import HybridCEM as HybridCEM
+    from attention_cem.surrogates import KMeansCEM as KMeansCEM
+    from attention_cem.surrogates import LinearLeakage as LinearLeakage
+    from attention_cem.surrogates import SelfDeceptionAlarm as SelfDeceptionAlarm
+    from attention_cem.surrogates import SlotAttention as SlotAttention
+    from attention_cem.surrogates import SlotCrossAttentionCEM as SlotCrossAttentionCEM
+    from attention_cem.surrogates import SlotMixtureCEM as SlotMixtureCEM
+    from attention_cem.surrogates import SurrogateOutput as SurrogateOutput
+    from attention_cem.surrogates import build_surrogate as build_surrogate
+    from attention_cem.training import backward_at_cut as backward_at_cut
+    from attention_cem.training import detach_at_cut as detach_at_cut
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "surrogates": [
+                "ClassMemory",
+                "ConditionalEntropySurrogate",
+                "GatedAttentionCEM",
+                "GatedAttentionPooling",
+                "GatedCrossAttention",
+                "HybridCEM",
+                "KMeansCEM",
+                "LinearLeakage",
+                "SelfDeceptionAlarm",
+                "SlotAttention",
+                "SlotCrossAttentionCEM",
+                "SlotMixtureCEM",
+                "SurrogateOutput",
+                "build_surrogate",
+            ],
+            "training": ["backward_at_cut", "detach_at_cut"],
+        },
+        present=["__version__"],
+    )

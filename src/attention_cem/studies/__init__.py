@@ -3,107 +3,59 @@
 Names are imported on first use: reading and comparing studies imports neither torch nor Optuna.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from attention_cem.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from attention_cem.studies.cell_run import CellPlace, Runner, run_cell
-    from attention_cem.studies.comparison import COMPARISON_FILE, COMPARISON_FORMAT, COMPARISON_VERSION, compare
-    from attention_cem.studies.curves import (
-        accuracy_range,
-        common_range,
-        hypervolume,
-        mse_at_accuracy,
-        pareto_front,
+    from attention_cem.studies.cell_run import CellPlace as CellPlace
+    from attention_cem.studies.cell_run import Runner as Runner
+    from attention_cem.studies.cell_run import run_cell as run_cell
+    from attention_cem.studies.comparison import COMPARISON_FILE as COMPARISON_FILE
+    from attention_cem.studies.comparison import COMPARISON_FORMAT as COMPARISON_FORMAT
+    from attention_cem.studies.comparison import COMPARISON_VERSION as COMPARISON_VERSION
+    from attention_cem.studies.comparison import compare as compare
+    from attention_cem.studies.curves import accuracy_range as accuracy_range
+    from attention_cem.studies.curves import common_range as common_range
+    from attention_cem.studies.curves import hypervolume as hypervolume
+    from attention_cem.studies.curves import mse_at_accuracy as mse_at_accuracy
+    from attention_cem.studies.curves import pareto_front as pareto_front
+    from attention_cem.studies.flow_chart import draw_flow_chart as draw_flow_chart
+    from attention_cem.studies.gathering import comparison_of as comparison_of
+    from attention_cem.studies.gathering import write_comparison as write_comparison
+    from attention_cem.studies.pipeline import Pipeline as Pipeline
+    from attention_cem.studies.pipeline import describe_pipeline as describe_pipeline
+    from attention_cem.studies.plan import Cell as Cell
+    from attention_cem.studies.plan import Study as Study
+    from attention_cem.studies.plan import load_study as load_study
+    from attention_cem.studies.results import read_result as read_result
+    from attention_cem.studies.running import StudyProgress as StudyProgress
+    from attention_cem.studies.running import progress_of as progress_of
+    from attention_cem.studies.running import run_study as run_study
+    from attention_cem.studies.searching import SweepPoint as SweepPoint
+    from attention_cem.studies.searching import sweep as sweep
+    from attention_cem.studies.store import CellState as CellState
+    from attention_cem.studies.store import Claim as Claim
+    from attention_cem.studies.store import ClaimLostError as ClaimLostError
+    from attention_cem.studies.store import ClaimStore as ClaimStore
+    from attention_cem.studies.verdicts import Matched as Matched
+    from attention_cem.studies.verdicts import compare_at as compare_at
+    from attention_cem.studies.verdicts import overlap as overlap
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "cell_run": ["CellPlace", "Runner", "run_cell"],
+            "comparison": ["COMPARISON_FILE", "COMPARISON_FORMAT", "COMPARISON_VERSION", "compare"],
+            "curves": ["accuracy_range", "common_range", "hypervolume", "mse_at_accuracy", "pareto_front"],
+            "flow_chart": ["draw_flow_chart"],
+            "gathering": ["comparison_of", "write_comparison"],
+            "pipeline": ["Pipeline", "describe_pipeline"],
+            "plan": ["Cell", "Study", "load_study"],
+            "results": ["read_result"],
+            "running": ["StudyProgress", "progress_of", "run_study"],
+            "searching": ["SweepPoint", "sweep"],
+            "store": ["CellState", "Claim", "ClaimLostError", "ClaimStore"],
+            "verdicts": ["Matched", "compare_at", "overlap"],
+        },
     )
-    from attention_cem.studies.flow_chart import draw_flow_chart
-    from attention_cem.studies.gathering import comparison_of, write_comparison
-    from attention_cem.studies.pipeline import Pipeline, describe_pipeline
-    from attention_cem.studies.plan import Cell, Study, load_study
-    from attention_cem.studies.results import read_result
-    from attention_cem.studies.running import StudyProgress, progress_of, run_study
-    from attention_cem.studies.searching import SweepPoint, sweep
-    from attention_cem.studies.store import CellState, Claim, ClaimLostError, ClaimStore
-    from attention_cem.studies.verdicts import Matched, compare_at, overlap
-
-_HOME = {
-    "COMPARISON_FILE": "comparison",
-    "COMPARISON_FORMAT": "comparison",
-    "COMPARISON_VERSION": "comparison",
-    "Cell": "plan",
-    "CellPlace": "cell_run",
-    "CellState": "store",
-    "Claim": "store",
-    "ClaimLostError": "store",
-    "ClaimStore": "store",
-    "Matched": "verdicts",
-    "Pipeline": "pipeline",
-    "Runner": "cell_run",
-    "Study": "plan",
-    "StudyProgress": "running",
-    "SweepPoint": "searching",
-    "accuracy_range": "curves",
-    "common_range": "curves",
-    "compare": "comparison",
-    "compare_at": "verdicts",
-    "comparison_of": "gathering",
-    "describe_pipeline": "pipeline",
-    "draw_flow_chart": "flow_chart",
-    "hypervolume": "curves",
-    "load_study": "plan",
-    "mse_at_accuracy": "curves",
-    "overlap": "verdicts",
-    "pareto_front": "curves",
-    "progress_of": "running",
-    "read_result": "results",
-    "run_cell": "cell_run",
-    "run_study": "running",
-    "sweep": "searching",
-    "write_comparison": "gathering",
-}
-
-__all__ = [
-    "COMPARISON_FILE",
-    "COMPARISON_FORMAT",
-    "COMPARISON_VERSION",
-    "Cell",
-    "CellPlace",
-    "CellState",
-    "Claim",
-    "ClaimLostError",
-    "ClaimStore",
-    "Matched",
-    "Pipeline",
-    "Runner",
-    "Study",
-    "StudyProgress",
-    "SweepPoint",
-    "accuracy_range",
-    "common_range",
-    "compare",
-    "compare_at",
-    "comparison_of",
-    "describe_pipeline",
-    "draw_flow_chart",
-    "hypervolume",
-    "load_study",
-    "mse_at_accuracy",
-    "overlap",
-    "pareto_front",
-    "progress_of",
-    "read_result",
-    "run_cell",
-    "run_study",
-    "sweep",
-    "write_comparison",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"attention_cem.studies.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'attention_cem.studies' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
