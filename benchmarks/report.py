@@ -76,30 +76,13 @@ def step_section() -> str:
 
 `python -m benchmarks.step`: whole steps (client, noise, server, surrogate, merged backward, SGD), bf16. Ratios are to
 the step without a surrogate. {measured_on(figures)}
-Measured while the surrogate still ran after the server, on one stream; the trainer's throughput below has it beside
-the server's forward pass. Both are older than the slot mixture's present form, which launches fewer kernels.
+Measured while the surrogate still ran after the server, on one stream; since then it runs beside the server, and the
+slot mixture launches fewer kernels. What whole epochs cost: [results/cost.md](../results/cost.md).
 
 {chr(10).join(lines)}
 
 A thousand classes with one sample each cost {many:.2f}× the ten-class step (limit 1.3×).
 What limits the surrogates is the number of small kernels, not their arithmetic: compiling fuses them."""
-
-
-def throughput_section() -> str:
-    figures = read("throughput-h200")
-    base = figures["rows"][0]["images_per_s"]
-    lines = ["| surrogate | images/s | epoch of 45,000 images | step against none |", "| --- | --- | --- | --- |"]
-    for row in figures["rows"]:
-        lines.append(
-            f"| {row['surrogate']} | {row['images_per_s']:,.0f} | {row['epoch_s']:.2f} s | "
-            f"{base / row['images_per_s']:.2f}× |"
-        )
-    return f"""## Throughput of the trainer, VGG-11, CIFAR-10-sized data, batch {figures["batch"]}
-
-`python -m benchmarks.throughput`: `attention_cem.training.train` with `train.cuda_graph = "auto"`, augmentation,
-validation and metrics included in the run, rate of the last epoch's steps. {measured_on(figures)}
-
-{chr(10).join(lines)}"""
 
 
 def attack_section() -> str:
@@ -143,7 +126,7 @@ the server used {steady["server_cpu_s"]:.0f} CPU seconds, the clients {steady["c
 
 
 def main() -> None:
-    sections = [cpu_section(), gpu_section(), step_section(), throughput_section(), attack_section(), serving_section()]
+    sections = [cpu_section(), gpu_section(), step_section(), attack_section(), serving_section()]
     head = "# Benchmarks\n\nGenerated from `results/benchmarks/*.json` by `python -m benchmarks.report`.\n"
     PAGE.write_text("\n\n".join([head.rstrip(), *sections]) + "\n")
     print(f"wrote {PAGE}")

@@ -1,12 +1,16 @@
-"""Images per second of the real trainer on CIFAR-10-sized data: VGG-11, batch 128, no surrogate and each of them.
+"""What training costs: seconds per epoch and memory of the real trainer, VGG-11 on CIFAR-10-sized random images.
 
-python -m benchmarks.throughput --out throughput.json
+python -m benchmarks.throughput --out results/benchmarks/throughput-h200.json
+
+One training at a time on the machine: no surrogate, k-means CEM, ours, at batch 128 and 512 and 10 to 1,000 classes;
+the other surrogates at batch 128 and 10 classes. Fitting an estimator counts, validation and checkpoints do not.
 """
 
 import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,50 +20,82 @@ from attention_cem.data import ImageData, ImageSet
 from attention_cem.training import load_config, train
 from benchmarks.timing import machine
 
-RUNS: dict[str, dict[str, Any]] = {
-    "none": {"surrogate.name": "none", "surrogate.lambd": 0.0},
-    "slot": {"surrogate.name": "slot_cross"},
-    "gated": {"surrogate.name": "gated"},
+NONE = {"surrogate.name": "none", "surrogate.lambd": 0.0}
+CLOSED_FORM = {"defence.linear_leakage.weight": 1e-6, "defence.linear_leakage.random_features": 512}
+METHODS: dict[str, dict[str, Any]] = {
+    "none": NONE,
     "k-means": {"surrogate.name": "kmeans"},
-    "sound": {"surrogate.name": "slot_mixture"},
+    "slot mixture": {"surrogate.name": "slot_mixture"},
+    "sound": NONE | CLOSED_FORM,
+    "slot mixture + closed form": {"surrogate.name": "slot_mixture"} | CLOSED_FORM,
+    "slot (documents)": {"surrogate.name": "slot_cross"},
+    "gated (documents)": {"surrogate.name": "gated"},
 }
+EVERYWHERE = ("none", "k-means", "slot mixture", "sound")
 
 
-def random_images(count: int, seed: int) -> ImageSet:
+def random_images(count: int, classes: int, seed: int) -> ImageSet:
+    """Noise with labels in turn: cost does not depend on what is on the images."""
     generator = torch.Generator().manual_seed(seed)
     images = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
-    return ImageSet(images, torch.arange(count) % 10, tuple(f"class {i}" for i in range(10)))
+    return ImageSet(images, torch.arange(count) % classes, tuple(f"class {i}" for i in range(classes)))
+
+
+def plan(batches: Sequence[int], classes: Sequence[int]) -> Iterator[tuple[int, int, str]]:
+    """(classes, batch, method): everything at the first batch size and number of classes, the main ones everywhere."""
+    for count in classes:
+        for batch in batches:
+            first = (count, batch) == (classes[0], batches[0])
+            yield from ((count, batch, name) for name in METHODS if first or name in EVERYWHERE)
+
+
+def measure(method: str, batch: int, data: ImageData, mode: str, epochs: int) -> dict[str, float]:
+    """The last epoch of a short training."""
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    with tempfile.TemporaryDirectory() as folder:
+        common = {
+            "train.epochs": epochs,
+            "train.batch_size": batch,
+            "train.cuda_graph": "off" if mode == "eager" else "auto",
+            "train.compile": mode == "compiled",
+            "surrogate.attention_warmup_epochs": 0,
+            "surrogate.lambd": 1e-6,
+            "run.folder": f"{folder}/run",
+            "run.tensorboard": False,
+            "run.figures": False,
+        }
+        last = train(load_config(Path("configs/cifar10-sound.toml"), common | METHODS[method]), data=data).metrics[-1]
+    if mode == "compiled":
+        torch.compiler.reset()  # else later runs meet the limit of recompilations and run uncompiled
+    peak = {"peak_mib": torch.cuda.max_memory_allocated() / 2**20} if on_gpu else {}
+    return {"images_per_s": last["images_per_s"], "epoch_s": last["seconds"], **peak}
 
 
 def main() -> int:
+    """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--images", type=int, default=50_000)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--modes", nargs="*", default=["graph", "compiled"], choices=["eager", "graph", "compiled"])
-    arguments = parser.parse_args()
-    data = ImageData("random", random_images(arguments.images, 0), random_images(1000, 1))
-    rows = []
-    for mode in arguments.modes:
-        for name, overrides in RUNS.items():
-            with tempfile.TemporaryDirectory() as folder:
-                common = {
-                    "train.epochs": arguments.epochs,
-                    "train.cuda_graph": "off" if mode == "eager" else "auto",
-                    "train.compile": mode == "compiled",
-                    "surrogate.attention_warmup_epochs": 0,
-                    "surrogate.lambd": 1e-6,
-                    "run.folder": f"{folder}/run",
-                }
-                config = load_config(Path("configs/cifar10-sound.toml"), common | overrides)
-                result = train(config, data=data)
-            rate = result.metrics[-1]["images_per_s"]
-            seconds = arguments.images * (1 - config.data.validation_fraction) / rate
-            rows.append({"surrogate": name, "mode": mode, "images_per_s": rate, "epoch_s": seconds})
-            print(rows[-1], flush=True)
-    arguments.out.write_text(
-        json.dumps({"machine": machine(), "batch": config.train.batch_size, "rows": rows}, indent=1)
-    )
+    parser.add_argument("--modes", nargs="*", default=["graph"], choices=["eager", "graph", "compiled"])
+    parser.add_argument("--batches", nargs="*", type=int, default=[128, 512])
+    parser.add_argument("--classes", nargs="*", type=int, default=[10, 100, 1000])
+    asked = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for classes in asked.classes:
+        data = ImageData("random", random_images(asked.images, classes, 0), random_images(1000, classes, 1))
+        for count, batch, method in plan(asked.batches, asked.classes):
+            if count != classes:
+                continue
+            for mode in asked.modes:
+                found = measure(method, batch, data, mode, asked.epochs)
+                rows.append({"method": method, "mode": mode, "batch": batch, "classes": classes, **found})
+                print(rows[-1], flush=True)
+                # After every run: a measurement that is cut short keeps what it has.
+                asked.out.write_text(json.dumps({"machine": machine(), "images": asked.images, "rows": rows}, indent=1))
     return 0
 
 

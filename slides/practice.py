@@ -44,14 +44,15 @@ def cost(shelf: Shelf) -> Slide:
     machine = step["machine"]
     sources = [shelf.cite(_STEP), f"{machine['gpu']}, torch {machine['torch']}"]
     if rate is not None:
-        points += [_throughput(row) for row in rate["rows"] if row["surrogate"] in ("none", "k-means", "sound")]
+        shown_rows = [row for row in rate["rows"] if row["method"] in ("none", "k-means", "sound")]
+        points += [_throughput(row) for row in shown_rows if row["batch"] == step["batch"] and row["classes"] == 10]
         sources.append(shelf.cite(_RATE))
     body = columns(text + bullets(*points), chart, kind="wide-right")
     return Slide("cost", COST, heading, body, sources)
 
 
 def _throughput(row: Mapping[str, Any]) -> tuple[str, str]:
-    name, images, seconds = escape(str(row["surrogate"])), row["images_per_s"], row["epoch_s"]
+    name, images, seconds = escape(str(row["method"])), row["images_per_s"], row["epoch_s"]
     return (
         f"Trainer, <b>{name}</b>: {images:,.0f} images/s, {seconds:.2f} s an epoch",
         f"训练器，<b>{name}</b>：每秒 {images:,.0f} 张，每轮 {seconds:.2f} 秒",

@@ -51,7 +51,7 @@ def publish(root: Path) -> list[str]:
     comparisons = headline(compared, settings)
     missing = missing_of(compared, settings, comparisons)
     targets = targets_of(root, settings, experiments, comparisons, missing)
-    cost = cost_figures(root, settings, experiments)
+    cost = cost_figures(root)
     summary = summary_of(
         studies=studies,
         orphans=orphans,
@@ -65,7 +65,7 @@ def publish(root: Path) -> list[str]:
     by_name = {each.experiment: each for each in compared}
     pages = {page.file: study_page(page, settings, experiments, by_name) for page in settings.pages}
     about_cost = [target for target, asked in zip(targets, settings.targets, strict=True) if "cost_of" in asked]
-    pages[COST] = cost_page(settings, experiments, cost, about_cost)
+    pages[COST] = cost_page(experiments, cost, about_cost)
     pages[PAPER] = paper_page(root, experiments)
     pages[INDEX] = index_page(settings, studies, orphans, comparisons, missing, targets)
     texts = {name: stamped_text(body, inputs[name]) for name, body in pages.items()}

@@ -5,30 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from studies.publish_reading import Experiment, StoredStudy
+from studies.publish_reading import Experiment
 from studies.publish_rows import Row, rows_of
-from studies.publish_settings import WITHOUT_CEM, Settings
+from studies.publish_settings import WITHOUT_CEM
 from studies.publish_tables import NOTHING, number, spread, table, targets_table
+from studies.publish_targets import SETTING
 
 
 def cost_page(
-    settings: Settings,
-    experiments: Sequence[Experiment],
-    figures: Mapping[str, Any],
-    targets: Sequence[Mapping[str, Any]],
+    experiments: Sequence[Experiment], figures: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]
 ) -> str:
     """Cost measured alone, then the seconds every study's runs took."""
     parts = [
         "# Cost of training\n\n训练开销",
         "## Alone on the machine 独占机器",
-        _alone(figures),
-        _waiting([stored for each in experiments for stored in each.studies if settings.is_cost(stored.name)]),
+        *_alone(figures),
         targets_table(targets) if targets else "",
-        "Steps of every surrogate, memory, 128 to 1,024 samples and 10 to 1,000 classes: "
+        "Single steps of every surrogate, and surrogates against the plain per-class loop: "
         "[benchmarks](../benchmarks/RESULTS.md).",
         "## In the studies 各研究中的用时",
-        "Median seconds per epoch (steps only) and images per second, means over runs. Several runs of a study share "
-        "a machine, so these say how long the studies took, not what a method costs by itself.\n\n"
+        "Median seconds per epoch (training, without validation) and images per second, means over runs. Several runs "
+        "of a study share a machine, so these say how long the studies took, not what a method costs by itself.\n\n"
         "研究中多个训练共用一张 GPU，用时只供参考。",
     ]
     tables = [_study(experiment, data) for experiment in experiments for data in experiment.data_sets()]
@@ -36,21 +33,25 @@ def cost_page(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _alone(figures: Mapping[str, Any]) -> str:
-    seconds: Mapping[str, float] = figures["seconds_per_epoch"]
-    if not seconds:
-        return "Not measured yet: `python -m benchmarks.throughput`."
-    without = seconds.get("none")
-    rows = [
-        [name, f"{value:.3f}", NOTHING if not without else f"{value / without:.2f}×", str(figures["source"])]
-        for name, value in seconds.items()
-    ]
-    return table(["surrogate", "seconds per epoch", "over none", "source"], rows)
-
-
-def _waiting(studies: Sequence[StoredStudy]) -> str:
-    commands = [f"`{stored.command}`" for stored in studies if not stored.finished]
-    return f"Not run yet 尚未运行: {', '.join(commands)}." if commands else ""
+def _alone(figures: Mapping[str, Any]) -> list[str]:
+    if not figures["rows"]:
+        return [
+            "Not measured yet 尚未测量: `python -m benchmarks.throughput --out results/benchmarks/throughput-GPU.json`."
+        ]
+    settings: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in figures["rows"]:
+        settings.setdefault(tuple(row[key] for key in SETTING), []).append(row)
+    lines = []
+    for (mode, batch, classes), rows in settings.items():
+        without = next((row["epoch_s"] for row in rows if row["method"] == "none"), None)
+        for row in rows:
+            over = NOTHING if not without else f"{row['epoch_s'] / without:.2f}×"
+            memory = f"{row['peak_mib']:,.0f}" if "peak_mib" in row else NOTHING
+            rate = f"{row['images_per_s']:,.0f}"
+            lines.append([str(batch), str(classes), mode, row["method"], f"{row['epoch_s']:.3f}", over, rate, memory])
+    head = ["batch", "classes", "step as", "method", "s per epoch", "over none", "images/s", "peak MiB"]
+    source = f"{figures['source']}: {figures['machine']}, one training at a time, fitting included, validation not."
+    return [table(head, lines), source]
 
 
 def _study(experiment: Experiment, data: str) -> str:

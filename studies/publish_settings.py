@@ -12,7 +12,7 @@ from typing import Any
 SETTINGS = "results/comparisons.toml"
 PUBLISHED = "results/published-cifar10.toml"
 WITHOUT_CEM = "noise"
-_KEYS = ("data", "prefer", "envelopes", "page", "together", "comparison", "stack", "target", "cost")
+_KEYS = ("data", "prefer", "envelopes", "page", "together", "comparison", "stack", "target")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,6 @@ class Settings:
     comparisons: tuple[tuple[str, str], ...]
     stacks: tuple[Stack, ...]
     targets: tuple[Mapping[str, Any], ...]
-    cost: Mapping[str, str]
 
     def page_of(self, study: str) -> Page | None:
         """The page that shows a study."""
@@ -76,11 +75,7 @@ class Settings:
 
     def concerns(self, study: str) -> bool:
         """Whether a study is asked for, even before it has results."""
-        return self.page_of(study) is not None or self.is_cost(study)
-
-    def is_cost(self, study: str) -> bool:
-        """Whether a study's runs have the machine to themselves, so that their seconds can be compared."""
-        return fnmatchcase(study, self.cost.get("studies", "cost-*"))
+        return self.page_of(study) is not None
 
     def split_method(self, method: str) -> tuple[Stack, str]:
         """A method's base defence and its name without it; the longest affix counts."""
@@ -123,7 +118,6 @@ def read_settings(root: Path) -> Settings:
             comparisons=tuple((pair["a"], pair["b"]) for pair in tree.get("comparison", [])),
             stacks=tuple(_stack(stack) for stack in tree.get("stack", [])),
             targets=tuple(dict(target) for target in tree.get("target", [])),
-            cost=dict(tree.get("cost", {})),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file}: an entry is incomplete or of the wrong kind: {error}") from None

@@ -42,8 +42,8 @@ DEFINITIONS = {
     "of what they all cover",
     "hypervolume": "area of all (accuracy, MSE) that a seed's front beats and that beat the reference; mean over seeds",
     "stale": "results whose configuration is not (or not any more) a cell of a study file; they are never used",
-    "seconds_per_epoch": "in methods and cells: median over a run's epochs, steps only; runs share machines, so that "
-    "only `cost` compares methods",
+    "seconds_per_epoch": "in methods and cells: median over a run's epochs, without validation; runs share machines, "
+    "so that only `cost` compares methods",
 }
 _CELL = (
     "lambda sigma accuracy validation_accuracy mse ci95 psnr ssim attack status receipt_ok shutoff_share floor_mse "

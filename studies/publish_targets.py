@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from studies.publish_reading import Experiment
 from studies.publish_rows import Row, rows_of
 from studies.publish_settings import Settings
 from studies.publish_stamps import benchmark_files
+
+SETTING = ("mode", "batch", "classes")
 
 
 def targets_of(
@@ -29,39 +30,30 @@ def targets_of(
         elif "method" in target:
             standing = _worst_case(target, settings, experiments)
         elif "cost_of" in target:
-            standing = _cost(target, cost_figures(root, settings, experiments))
+            standing = _cost(target, cost_figures(root))
         else:
             raise ValueError(f"a target needs `comparison`, `method` or `cost_of`, got {dict(target)}")
         made.append({"name": target["name"], **standing})
     return made
 
 
-def cost_figures(root: Path, settings: Settings, experiments: Sequence[Experiment]) -> dict[str, Any]:
-    """Seconds per epoch by the names of ``[cost]``, of trainings that ran alone, and where they come from.
+def cost_figures(root: Path) -> dict[str, Any]:
+    """What trainings cost that ran alone: ``source``, ``rows`` as measured, ``seconds_per_epoch`` of the first setting.
 
-    Runs of other studies share a GPU with each other: their seconds say nothing about cost.
+    Runs of studies share a GPU with each other: their seconds say nothing about cost.
     """
-    names = {key: name for key, name in settings.cost.items() if key != "studies"}
-    for experiment in experiments:
-        if settings.is_cost(experiment.name) and experiment.finished:
-            data = experiment.data_sets()[0]
-            found = {key: _mean_seconds(experiment, data, name) for key, name in names.items()}
-            return {"source": f"study {experiment.name} on {data}", "seconds_per_epoch": _known(found)}
     for file in benchmark_files(root):
-        rows = {row["surrogate"]: row["epoch_s"] for row in json.loads(file.read_text(encoding="utf-8"))["rows"]}
-        found = {key: rows.get(key) for key in names}
-        return {"source": f"results/benchmarks/{file.name}", "seconds_per_epoch": _known(found)}
-    return {"source": None, "seconds_per_epoch": {}}
-
-
-def _known(found: Mapping[str, float | None]) -> dict[str, float]:
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _mean_seconds(experiment: Experiment, data: str, method: str) -> float | None:
-    costs = [each.cost.get("seconds_per_epoch") for each in experiment.of(data, method)]
-    known = [cost for cost in costs if cost is not None]
-    return fmean(known) if known else None
+        figures = json.loads(file.read_text(encoding="utf-8"))
+        rows, machine = figures["rows"], figures["machine"]
+        setting = [rows[0][key] for key in SETTING]
+        seconds = {row["method"]: row["epoch_s"] for row in rows if [row[key] for key in SETTING] == setting}
+        return {
+            "source": f"results/benchmarks/{file.name}",
+            "machine": f"{machine['gpu']}, torch {machine['torch']}",
+            "rows": rows,
+            "seconds_per_epoch": seconds,
+        }
+    return {"source": None, "machine": None, "rows": [], "seconds_per_epoch": {}}
 
 
 def _comparison(

@@ -141,7 +141,7 @@ def test_build__fails_while_a_table_is_stale(tmp_path: Path) -> None:
     (tmp_path / "src").symlink_to(ROOT / "src")
     shutil.copyfile(ROOT / "README.md", tmp_path / "README.md")
     assert stale_pages(tmp_path) == []
-    study = tmp_path / "studies" / "presets-cifar10.toml"
+    study = tmp_path / "studies" / "main-cifar10.toml"
     study.write_text(study.read_text() + "\n# one more remark\n")
     assert stale_pages(tmp_path), "a changed study file must make its table stale"
     done = build("en", tmp_path / "out" / "en", docs=tmp_path / "docs")

@@ -58,7 +58,7 @@ DEFINITIONS = {
     "ci95": "of methods and pairs: 95 % Student's t interval over seeds; pairs on ln MSE, seeds compared one by one "
     "where both methods have the same, Welch's interval otherwise",
     "overlap": "accuracies that the fronts of all seeds of both methods reach",
-    "seconds_per_epoch": "median over the epochs of a run, steps only; mean over runs",
+    "seconds_per_epoch": "median over the epochs of a run, training alone, without validation; mean over runs",
 }
 _MATCHED_ACCURACIES = 5
 

@@ -22,7 +22,11 @@ from attention_cem.training.run_folder import RunFolder
 
 
 class EpochTimes:
-    """Clock of an epoch's steps; checkpoints in between do not count."""
+    """Clock of an epoch's training: its steps, and what the surrogate does between them or before the first.
+
+    Checkpoints in between and validation do not count. What the device still has to do when a pause begins would be
+    left out as well: wait for the device first.
+    """
 
     def __init__(self, batch_size: int) -> None:
         self.steps = 0

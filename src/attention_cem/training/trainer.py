@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -96,6 +97,8 @@ class Trainer:
         recorded = uses_cuda_graph(config, device, world)
         self.optimiser = build_optimiser(task, estimator, config.train, config.surrogate, recorded=recorded)
         compiled = config.train.compile
+        # A last, smaller batch is compiled by itself: with sizes left open, VGG's backward does not compile on a CPU.
+        compiled_form = partial(torch.compile, dynamic=False)
         # A recorded or compiled surrogate cannot do its rare work by itself.
         self.maintains_surrogate = self.surrogate is not None and (recorded or compiled)
         self.step = TrainingStep(
@@ -112,9 +115,9 @@ class Trainer:
             ),
             world=world,
             monitor=self.monitor,
-            client=torch.compile(self.model.client) if compiled else None,
-            server=torch.compile(self.model.server) if compiled else None,
-            estimate=torch.compile(self.surrogate, fullgraph=True) if compiled and self.surrogate else None,
+            client=compiled_form(self.model.client) if compiled else None,
+            server=compiled_form(self.model.server) if compiled else None,
+            estimate=compiled_form(self.surrogate, fullgraph=True) if compiled and self.surrogate else None,
         )
         self.run_step = GraphedStep(self.step) if recorded else self.step
         self.modules = state_modules(self.networks, self.monitor)
@@ -174,9 +177,9 @@ class Trainer:
         epoch = self.position.epoch
         needs_fit = self.surrogate is not None and self.surrogate.needs_fit
         mode = mode_at(self.config, epoch, needs_fit=needs_fit)
+        times = EpochTimes(self.config.train.batch_size)
         if self.position.batch == 0:
             self._begin_epoch(epoch, fit=needs_fit and mode is not SurrogateMode.OFF)
-        times = EpochTimes(self.config.train.batch_size)
         for images, labels in self.images.train(epoch, self.position.batch):
             self._apply_schedule(mode)
             seed_stream(self.device, "step", self.config.train.seed, epoch, self.position.batch, self.world.rank)
@@ -185,8 +188,7 @@ class Trainer:
             times.steps += 1
             if self.world.is_main:
                 self.observer.step(epoch + 1, self.position.batch)
-            with times.pause():
-                self._look_around(stop, started)
+            self._look_around(stop, started, times)
         means = self.step.meter.means()
         times.stop()
         left_out = self.monitor.check(f"epoch {epoch + 1}")
@@ -218,7 +220,7 @@ class Trainer:
             self.step.lambd.fill_(values.lambd)
             self._set = values
 
-    def _look_around(self, stop: StopRequest, started: float) -> None:
+    def _look_around(self, stop: StopRequest, started: float, times: EpochTimes) -> None:
         """Between two steps: stop requests, trouble, the clock."""
         regular = self.position.batch % self.config.train.check_steps == 0
         if regular:
@@ -229,8 +231,9 @@ class Trainer:
         asked = stop.asked if self.world.size == 1 else regular and self.world.any(stop.asked, self.device)
         due = time.monotonic() - self._last_write >= self.config.run.checkpoint_seconds
         if asked or due:
-            self.monitor.check(f"epoch {self.position.epoch + 1}")
-            self._write_checkpoint(started)
+            self.monitor.check(f"epoch {self.position.epoch + 1}")  # waits for the device
+            with times.pause():
+                self._write_checkpoint(started)
         if asked:
             raise TrainingInterrupted(str(self.folder.path))
 
