@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from attention_cem.attacks import Challenge, InverterAttack, TrainingPlan
 from attention_cem.auditing.calibration import mean_image_mse
 from attention_cem.auditing.challenge_files import write_challenge
 from attention_cem.auditing.scores import score
 from attention_cem.data.synthetic import synthetic_images
-from attention_cem.defences import AdversarialInverter, DefenceStack, GaussianNoise
+from attention_cem.testing.hiding_client import train_hiding_client
 from docs.figures.drawing import ASSETS, BLUE, GREY, ORANGE, RED, keep, new_figure
 
 SEED = 0
@@ -29,55 +28,23 @@ ATTACKS = {
 }
 
 
-class Coupling(nn.Module):
-    """Two halves of the channels scrambled by each other: nothing is lost, but it takes a while to see that."""
-
-    def __init__(self, channels: int, hidden: int) -> None:
-        super().__init__()
-        self.first, self.second = (
-            nn.Sequential(
-                nn.Conv2d(channels // 2, hidden, 3, padding=1),
-                nn.ReLU(),
-                nn.Conv2d(hidden, channels // 2, 3, padding=1),
-                nn.Tanh(),
-            )
-            for _ in range(2)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) → (N, C, H, W)."""
-        a, b = x.chunk(2, 1)
-        a = a + 4 * self.first(b)
-        b = b + 4 * self.second(a)
-        return torch.cat([a, b], 1)
-
-
 def measure() -> dict[str, Any]:
     """Train the hiding client, attack it twice."""
-    torch.manual_seed(SEED)
     data = synthetic_images(num_train=300, num_test=40, num_classes=3, size=16, seed=SEED)
-    x, y = data.train.images.float() / 255, data.train.labels
-    client = nn.Sequential(nn.PixelUnshuffle(2), Coupling(12, 24))
-    adversary = AdversarialInverter(
-        weight=1.0, z_shape=(12, 8, 8), image_shape=(3, 16, 16), metric="mse", width=8, blocks=0, sees="defended"
-    )
-    stack = DefenceStack([GaussianNoise(0.01), adversary])
-    optimiser = torch.optim.Adam(client.parameters(), lr=3e-3)
-    for _ in range(100):
-        index = torch.randint(len(x), (32,))
-        z = client(x[index])
-        own = stack.train_adversaries(x[index], z)
-        optimiser.zero_grad()
-        torch.stack(list(stack.penalties(x[index], z, y[index]).values())).sum().backward()
-        optimiser.step()
+    hiding = train_hiding_client(data.train, seed=SEED)
     found: dict[str, Any] = {
-        "adversary_loss_at_the_end": next(iter(own.values())).item(),
+        "adversary_loss_at_the_end": hiding.adversary_loss,
         "floor_mse": mean_image_mse(data.train, data.test.images),
         "attacks": {},
     }
     with tempfile.TemporaryDirectory(prefix="handbook-") as scratch:
         folder = write_challenge(
-            Path(scratch) / "challenge", client=client, stack=stack, attacker=data.train, test=data.test, seed=SEED
+            Path(scratch) / "challenge",
+            client=hiding.client,
+            stack=hiding.stack,
+            attacker=data.train,
+            test=data.test,
+            seed=SEED,
         )
         for name, attack in ATTACKS.items():
             result = attack.run(Challenge(folder), device=torch.device("cpu"), seed=SEED)

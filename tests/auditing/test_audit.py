@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import nn
 
 from attention_cem.attacks import (
     ClassMeanAttack,
@@ -26,6 +25,7 @@ from attention_cem.attacks import (
 )
 from attention_cem.auditing import AUDIT_FILE, BUDGETS, AuditObserver, Budget, audit, named_budget
 from attention_cem.defences import AdversarialInverter, DefenceStack, GaussianNoise
+from attention_cem.testing.hiding_client import train_hiding_client
 from tests.attacks.helpers import blind_client, challenge_for, identity_client, noise, small_data
 
 PLAN = TrainingPlan(epochs=1, batch_size=16, lr=3e-3)
@@ -228,48 +228,12 @@ def test_budget__a_negative_number_is_refused() -> None:
         Budget("x", TINY.attacks, bound_images=-1)
 
 
-class _Coupling(nn.Module):
-    """Two halves of the channels scrambled by each other: nothing is lost, but it takes a while to see that."""
-
-    def __init__(self, channels: int, hidden: int) -> None:
-        super().__init__()
-        self.first, self.second = (
-            nn.Sequential(
-                nn.Conv2d(channels // 2, hidden, 3, padding=1),
-                nn.ReLU(),
-                nn.Conv2d(hidden, channels // 2, 3, padding=1),
-                nn.Tanh(),
-            )
-            for _ in range(2)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        a, b = x.chunk(2, 1)
-        a = a + 4 * self.first(b)
-        b = b + 4 * self.second(a)
-        return torch.cat([a, b], 1)
-
-
 @pytest.mark.slow
 def test_audit__a_client_that_hides_from_a_weak_adversary_is_caught(tmp_path: Path) -> None:
     """Trained so that a small inverter fails; invertible by construction. Quick overrates it, thorough does not."""
-    torch.manual_seed(0)
     data = small_data(train=300, test=40)
-    x, y = data.train.images.float() / 255, data.train.labels
-    client = nn.Sequential(nn.PixelUnshuffle(2), _Coupling(12, 24))
-    adversary = AdversarialInverter(
-        weight=1.0, z_shape=(12, 8, 8), image_shape=(3, 16, 16), metric="mse", width=8, blocks=0, sees="defended"
-    )
-    stack = DefenceStack([GaussianNoise(0.01), adversary])
-    optimizer = torch.optim.Adam(client.parameters(), lr=3e-3)
-    for _ in range(100):
-        index = torch.randint(len(x), (32,))
-        z = client(x[index])
-        stack.train_adversaries(x[index], z)
-        optimizer.zero_grad()
-        sum(stack.penalties(x[index], z, y[index]).values()).backward()  # type: ignore[union-attr]
-        optimizer.step()
-    challenge_for(tmp_path / "c", client, stack, data)
+    hiding = train_hiding_client(data.train)
+    challenge_for(tmp_path / "c", hiding.client, hiding.stack, data)
 
     weak = InverterAttack(TrainingPlan(epochs=2, batch_size=8, lr=3e-3), width=8, blocks=0)
     strong = InverterAttack(TrainingPlan(epochs=12, batch_size=8, lr=3e-3, weight_decay=0.0), width=32, blocks=0)
