@@ -1,9 +1,11 @@
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,9 @@ TINY = [
         (["--train.epochs"], "expected one argument"),
         (["--surrogate.arguments.k"], "--surrogate.arguments.k needs a value"),
         (["--surrogate.arguments.k", "--quiet", "1"], "--surrogate.arguments.k needs a value"),
+        (["--data.option.size", "16"], "did you mean 'data.options.size'?"),
+        (["--data.option", "16"], "did you mean 'data.options.KEY'?"),
+        (["--defence.gaussian_noise", "0.1"], "must be a table, got 0.1; set its entries one by one, as"),
         (["stray"], "unexpected argument 'stray'"),
         (["--config", "absent.toml"], "cannot read the configuration absent.toml"),
         (["--resume", "absent"], "absent is no run folder"),
@@ -45,8 +50,41 @@ def test_train__a_wrong_request_is_one_line_and_exit_code_2(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        (["--data.options", '{"size": 16, "num_train": 64}'], "--data.options.size 16 --data.options.num_train 64"),
+        (["--data.options={size = 16, note = 'a b'}"], "--data.options.size 16 --data.options.note 'a b'"),
+        (["--surrogate.arguments", '{"flag": true, "l": [1, 2]}'], "--surrogate.arguments.flag true "),
+        (["--defence", '{"gaussian_noise": {"sigma": 0.1}}'], "--defence.gaussian_noise.sigma 0.1"),
+        (["--data.options", "{size:16}"], "--data.options.KEY VALUE for each entry, e.g. --data.options.size 16"),
+        (["--data.options", "[1]"], "--data.options.KEY VALUE for each entry"),
+        (["--data.options", "[" * 100_000], "--data.options.KEY VALUE for each entry"),
+        (["--data.options"], "--data.options.KEY VALUE for each entry"),
+        (["--defence"], "--defence.KEY VALUE for each entry, e.g. --defence.gaussian_noise.sigma 0.025"),
+    ],
+)
+def test_train__a_table_as_one_value_is_refused_with_what_to_write_instead(
+    arguments: list[str], instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *arguments]) == 2
+    name = arguments[0].partition("=")[0]
+    said = f"attention-cem train: error: {name} is a table and takes no value of its own; write {instead}"
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_train__what_a_refused_table_says_to_write_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    meant = {"size": 16, "root": "a folder", "pair": [1, 2], "deep": {"on": True}}
+    assert main(["train", "--data.options", json.dumps(meant)]) == 2
+    instead = shlex.split(capsys.readouterr().err.partition("; write ")[2])
+    assert main(["train", *instead, "--print-config"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["data"]["options"] == meant
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--data.options.size", "wide"], "size must be a whole number of at least 8, got 'wide'"),
+        (["--defence.gaussian_noise.sigma", "much"], "sigma must be a finite number above 0, received 'much'"),
         (["--data.name", "cifar11"], "unknown data set 'cifar11'"),
         (["--surrogate.name", "slotmixture", "--surrogate.lambd", "1"], "did you mean 'slot_mixture'?"),
         (["--data.name", "cifar10", "--data.root", "absent"], "How to get it"),

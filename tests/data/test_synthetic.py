@@ -68,7 +68,12 @@ def test_synthetic__a_small_network_learns_it():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"num_train": 0}, {"num_classes": 0}, {"size": 4}, {"channels": 2}, {"pixel_noise": -0.1}]
+    "wrong",
+    [
+        *({"num_train": 0}, {"num_classes": 0}, {"size": 4}, {"size": "16"}, {"size": True}, {"size": {"x": 16}}),
+        *({"channels": 2}, {"pixel_noise": -0.1}, {"pixel_noise": "0.1"}, {"pixel_noise": float("nan")}),
+    ],
+    ids=str,
 )
 def test_synthetic__refuses(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -44,7 +44,7 @@ def test_laplace_noise__is_finite_at_the_ends_of_the_uniform_draw(monkeypatch):
     assert torch.isfinite(LaplaceNoise(scale=1.0)(torch.zeros(2, 3))).all()
 
 
-@pytest.mark.parametrize("bad", [0, -1.0, float("nan"), float("inf"), True])
+@pytest.mark.parametrize("bad", [0, -1.0, float("nan"), float("inf"), True, "0.1"])
 def test_noise__refuses_a_strength_that_is_not_positive(bad):
     with pytest.raises(ValueError, match="sigma must be a finite number above 0"):
         GaussianNoise(sigma=bad)

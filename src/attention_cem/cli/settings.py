@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
+import shlex
+import tomllib
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from attention_cem.training.config_checks import ConfigError
-from attention_cem.training.config_reading import is_free, setting_names, unknown_setting
+from attention_cem.training.config_reading import flatten, free_tables, is_free, setting_names, unknown_setting
 
 
 class SettingsParser(argparse.ArgumentParser):
@@ -29,7 +32,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         described, default = setting.metadata["help"].replace("%", "%%"), setting.metadata["default"]
         if setting.metadata["type_is_table"]:
             example = f"--{name}.KEY{'.PARAMETER' if name == 'defence' else ''}"
-            groups[section].add_argument(example, metavar="VALUE", default=argparse.SUPPRESS, help=described)
+            shown = f"{described}, e.g. {_example(name)}"
+            groups[section].add_argument(example, metavar="VALUE", default=argparse.SUPPRESS, help=shown)
             continue
         shown = "none" if default is None else str(default).lower() if isinstance(default, bool) else default
         groups[section].add_argument(
@@ -67,6 +71,8 @@ def _take_free(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     while left:
         argument = left.pop(0)
         name, equals, value = argument[2:].partition("=")
+        if argument.startswith("--") and name in free_tables():
+            raise _whole_table(name, value if equals else "".join(left[:1]))
         if not argument.startswith("--") or not is_free(name):
             others.append(argument)
             continue
@@ -76,6 +82,31 @@ def _take_free(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             value = left.pop(0)
         free[name] = value
     return free, others
+
+
+def _whole_table(name: str, text: str) -> ConfigError:
+    """The error for a free table written as one value: what to write instead, entry by entry."""
+    entries = [
+        f"--{name}.{key} {shlex.quote(value if isinstance(value, str) else json.dumps(value, default=str))}"
+        for key, value in flatten(_table(text))
+    ]
+    instead = " ".join(entries) or f"--{name}.KEY VALUE for each entry, e.g. {_example(name)}"
+    return ConfigError(f"--{name} is a table and takes no value of its own; write {instead}")
+
+
+def _table(text: str) -> dict[str, Any]:
+    """The table that was meant, in JSON or as TOML writes it in one line; empty where it is neither."""
+    for read in (json.loads, lambda line: tomllib.loads(f"value = {line}")["value"]):
+        try:
+            found = read(text)
+        except (ValueError, RecursionError):
+            continue
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _example(name: str) -> str:
+    return f"--{name}.{setting_names()[name].metadata['example']}"
 
 
 def _unknown_option(parser: argparse.ArgumentParser, name: str) -> ConfigError:

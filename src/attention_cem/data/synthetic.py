@@ -13,6 +13,7 @@ of leakage.
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,12 @@ def synthetic_images(
         ("modes_per_class", modes_per_class, 1),
         ("size", size, 8),
     ):
-        if value < least:
-            raise ValueError(f"synthetic images: {what} must be at least {least}, got {value}")
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+            raise ValueError(f"synthetic images: {what} must be a whole number of at least {least}, got {value!r}")
     if channels not in (1, 3):
         raise ValueError(f"synthetic images: channels must be 1 or 3, got {channels}")
-    if pixel_noise < 0:
-        raise ValueError(f"synthetic images: pixel_noise must not be negative, got {pixel_noise}")
+    if not isinstance(pixel_noise, Real) or not 0 <= pixel_noise < math.inf:
+        raise ValueError(f"synthetic images: pixel_noise must be a finite number of at least 0, got {pixel_noise!r}")
 
     frequencies = _frequencies()
     world = generator_for("synthetic/world", seed)

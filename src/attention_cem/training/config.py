@@ -26,7 +26,7 @@ class DataConfig:
     classes_per_batch: int | None = option(None, "P of class-balanced P×K batches; K is batch_size / P")
     on_device: bool = option(True, "keep all images on the training device; false where they do not fit")
     options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "further arguments of the data set's loader"}
+        default_factory=dict, metadata={"help": "further arguments of the data set's loader", "example": "size 16"}
     )
 
 
@@ -62,7 +62,7 @@ class SurrogateConfig:
     )
     weight_decay: float = option(0.0, "weight decay of the estimator parameters")
     arguments: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "further arguments of the surrogate, e.g. num_slots"}
+        default_factory=dict, metadata={"help": "further arguments of the surrogate", "example": "num_slots 8"}
     )
 
 
@@ -123,7 +123,8 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     defence: dict[str, dict[str, Any]] = field(
-        default_factory=dict, metadata={"help": "parameters of each defence, by its name"}
+        default_factory=dict,
+        metadata={"help": "parameters of each defence, by its name", "example": "gaussian_noise.sigma 0.025"},
     )
     surrogate: SurrogateConfig = field(default_factory=SurrogateConfig)
     train: TrainConfig = field(default_factory=TrainConfig)

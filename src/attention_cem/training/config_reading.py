@@ -65,7 +65,7 @@ def config_hash(config: Config) -> str:
 
 def comparable(config: Config) -> dict[str, Any]:
     """Settings by dotted name, without those that do not change what is computed."""
-    flat = dict(_flatten(config_to_dict(config)))
+    flat = dict(flatten(config_to_dict(config)))
     return {k: v for k, v in flat.items() if not any(k == n or k.startswith(f"{n}.") for n in _NOT_HASHED)}
 
 
@@ -102,6 +102,9 @@ def free_tables() -> tuple[str, ...]:
 def unknown_setting(name: str) -> ConfigError:
     """The error for a name that is no setting."""
     near = difflib.get_close_matches(name, list(setting_names()), n=1, cutoff=0.5)
+    if near and near[0] in free_tables():
+        entry = name.split(".")[near[0].count(".") + 1 :] or ["KEY"]
+        near = [".".join([near[0], *entry])]
     hint = f"; did you mean {near[0]!r}?" if near else "; see attention-cem train --help"
     return ConfigError(f"unknown setting {name!r}{hint}")
 
@@ -129,10 +132,15 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested tables as pairs of dotted name and value; an empty table is a value.
+
+    >>> dict(flatten({"data": {"name": "synthetic", "options": {}}}))
+    {'data.name': 'synthetic', 'data.options': {}}
+    """
     for key, value in tree.items():
         if isinstance(value, dict) and value:
-            yield from _flatten(value, f"{prefix}{key}.")
+            yield from flatten(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
 
@@ -241,7 +249,8 @@ def _checked(value: Any, kind: Any, name: str) -> Any:
         return float(value)
     if kind in (int, float, bool, str) and type(value) is kind:
         return value
-    raise ConfigError(f"{name} must be {_in_words(kind)}, got {value!r}")
+    hint = f"; set its entries one by one, as {name}.KEY" if origin is dict else ""
+    raise ConfigError(f"{name} must be {_in_words(kind)}, got {value!r}{hint}")
 
 
 def _in_words(kind: Any) -> str:
