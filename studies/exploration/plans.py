@@ -140,6 +140,24 @@ def closing() -> list[Cell]:
     ]
 
 
+def longer() -> list[Cell]:
+    """Trained again and attacked four times as long: a design that only hides would fall further than the others."""
+    beyond = Cell("noise", **BEYOND_LINEAR)
+    return [
+        replace(cell, attack_epochs=60)
+        for cell in (
+            replace(beyond, leak=0.6),
+            Cell("kmeans", 3),
+            replace(beyond, leak=0.5, blind=4),
+            Cell("noise", arl=0.3),
+            replace(beyond, leak=1.0),
+            Cell("kmeans", 5),
+            Cell("noise", sigma=0.1),
+            replace(beyond, leak=0.5, arl=0.3),
+        )
+    ]
+
+
 PLANS: dict[str, Callable[[], list[Cell]]] = {
     "smoke": smoke,
     "leads": leads,
@@ -151,4 +169,5 @@ PLANS: dict[str, Callable[[], list[Cell]]] = {
     "second": second,
     "solved": solved,
     "closing": closing,
+    "longer": longer,
 }

@@ -7,7 +7,7 @@ import torch
 from studies.exploration import attacking, training
 from studies.exploration.cell import Cell
 from studies.exploration.plans import PLANS
-from studies.exploration.report import PAGE, RESULTS, mse_at, page, result_rows
+from studies.exploration.report import PAGE, RESULTS, curves, longer_table, modes_lines, mse_at, page, result_rows
 
 from attention_cem.data import ImageSet
 
@@ -22,6 +22,22 @@ def test_mse_at__reads_the_logarithm_between_near_neighbours_only() -> None:
     points = [(0.86, 0.01), (0.84, 0.04), (0.70, 0.05)]
     assert mse_at(points, 0.85) == pytest.approx(math.sqrt(0.01 * 0.04))
     assert mse_at(points, 0.80) is None and mse_at(points, 0.87) is None
+
+
+def test_modes__compare_one_slot_with_eight_in_every_seed() -> None:
+    stored = [row for row in result_rows(RESULTS) if row["cell"]["data"] == "cifar100_coarse"]
+    lines = modes_lines(curves(stored))
+    assert {line.split(",")[0] for line in lines} == {"- seed 0", "- seed 1"}
+
+
+def test_longer__stands_beside_the_usual_attack_and_not_on_the_curves() -> None:
+    cell = {**result_rows(RESULTS)[0]["cell"], "data": "cifar10"}
+    rows = [
+        {"cell": cell | {"attack_epochs": epochs}, "mse_test": mse}
+        for epochs, mse in ((15, 0.03), (15, 0.05), (60, 0.03))
+    ]
+    assert longer_table(rows)[-1].endswith("| 0.0400 | 60 | 0.0300 | 0.75× |")
+    assert longer_table(rows[:2]) == ["No cell was attacked for longer yet."]
 
 
 def test_plans__name_each_cell_once() -> None:
