@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from attention_cem.studies import results
 from attention_cem.studies.gathering import comparison_of
 from attention_cem.studies.plan import load_study
 from attention_cem.studies.results import program_commit, read_result, result_of, write_result
@@ -21,6 +22,19 @@ def test_result_of__an_audit_without_a_headline_is_no_result(tmp_path: Path) -> 
 def test_program_commit__names_a_commit_of_this_checkout() -> None:
     commit = program_commit()
     assert commit is None or len(commit.removesuffix("+changes")) == 40
+
+
+def test_program_commit__outside_git_is_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_git(*arguments: str) -> str:
+        raise FileNotFoundError("git")
+
+    monkeypatch.setattr(results, "_git", no_git)
+    assert program_commit() is None
+    monkeypatch.setenv("ATTENTION_CEM_COMMIT", "ab" * 20)
+    assert program_commit() == "ab" * 20
+    monkeypatch.setenv("ATTENTION_CEM_COMMIT", "main")
+    with pytest.raises(ValueError, match="must be a full git commit, 40 hexadecimal digits, got 'main'"):
+        program_commit()
 
 
 @pytest.mark.parametrize(

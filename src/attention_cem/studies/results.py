@@ -23,6 +23,8 @@ device, versions                   where and with what
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,6 +38,7 @@ from attention_cem.training.files import write_atomically
 RESULT_FORMAT = "attention-cem/study-result"
 RESULT_VERSION = 1
 _MAX_RESULT_BYTES = 1 << 20
+_TOLD_COMMIT = "ATTENTION_CEM_COMMIT"
 _NEEDED = {"cell": str, "method": str, "data": str, "seed": int, "accuracy": float, "mse": float}
 
 
@@ -121,14 +124,25 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def program_commit() -> str | None:
-    """The git commit of the program, with ``+changes`` if any of it was edited since; None where it is not in git."""
+    """The git commit of the program, with ``+changes`` if any of it was edited since; None where nobody knows.
+
+    Where the program lies outside git, as on a machine it was copied to, the environment's ``ATTENTION_CEM_COMMIT``
+    is believed.
+    """
     package = Path(__file__).parents[1]
     try:
         commit = _git(package, "rev-parse", "HEAD")
         changed = _git(package, "status", "--porcelain", "--", ".")  # files not yet in git included
     except (OSError, subprocess.SubprocessError):
-        return None
+        return _told_commit()
     return f"{commit}+changes" if changed else commit
+
+
+def _told_commit() -> str | None:
+    told = os.environ.get(_TOLD_COMMIT)
+    if told is not None and not re.fullmatch(r"[0-9a-f]{40}(\+changes)?", told):
+        raise ValueError(f"{_TOLD_COMMIT} must be a full git commit, 40 hexadecimal digits, got {told[:100]!r}")
+    return told
 
 
 def _git(folder: Path, *arguments: str) -> str:

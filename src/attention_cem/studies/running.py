@@ -16,7 +16,7 @@ from typing import Any
 from attention_cem.studies.cell_run import Runner, run_cell
 from attention_cem.studies.folder_store import FolderStore
 from attention_cem.studies.plan import Study
-from attention_cem.studies.results import write_result
+from attention_cem.studies.results import program_commit, write_result
 from attention_cem.studies.store import CellState, ClaimStore
 from attention_cem.studies.worker import figures_line, work
 
@@ -93,6 +93,7 @@ def run_study(
         raise ValueError(f"a study needs at least 1 worker, got {workers}")
     if seconds is not None and not seconds > 0:
         raise ValueError(f"seconds must be above 0, or None for no limit, got {seconds}")
+    program_commit()  # goes into every result; what is wrong with it shall be told before the first is worked for
     # This clock is the same for all processes of a machine.
     until = None if seconds is None else time.monotonic() + seconds
     study.out.mkdir(parents=True, exist_ok=True)
