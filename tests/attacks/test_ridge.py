@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from sklearn.linear_model import Ridge
 from torch import nn
 
@@ -33,6 +34,25 @@ def test_ridge__finds_what_a_general_ridge_regression_finds(tmp_path: Path) -> N
     mse = test_mse(ours, data)
     print(f"ours {mse:.5f}, scikit-learn at its best on the test images {best:.5f}, floor {floor_mse(data):.5f}")
     assert mse < 1.03 * best and mse < 0.5 * floor_mse(data)
+
+
+@pytest.mark.parametrize("images", [60, 400])
+def test_ridge__with_fewer_and_with_more_images_than_coordinates_is_that_of_scikit_learn(
+    tmp_path: Path, images: int
+) -> None:
+    data = small_data(train=images)
+    client = nn.Sequential(nn.AvgPool2d(2), nn.Flatten())  # 192 numbers
+    challenge = challenge_for(tmp_path / "c", client, DefenceStack([]), data)
+    ours = RidgeAttack(random_features=0).run(challenge, device=CPU)
+    own = load_attacker_data(challenge, CPU)
+    z, x = own.training_features().double().numpy(), to_float(own.images).flatten(1).double().numpy()
+    unseen, truth = own.validation_features.double().numpy(), own.validation_images.flatten(1).double().numpy()
+    centre, unit = z.mean(0), z.std(0)
+    for strength, point in zip((1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0), ours.receipt.curve, strict=False):
+        oracle = Ridge(strength * len(z)).fit((z - centre) / unit, x)  # an input in standard units has variance 1
+        expected = np.mean((oracle.predict((unseen - centre) / unit).clip(0, 1) - truth) ** 2)
+        assert point.mse == pytest.approx(expected, rel=1e-4)
+    assert len(ours.receipt.curve) == 7  # and the mean image
 
 
 def test_ridge__random_features_do_no_harm(tmp_path: Path) -> None:

@@ -52,22 +52,17 @@ class RidgeAttack(Attack):
         progress: Progress = no_progress,
         starts: Mapping[str, AttackResult] | None = None,
     ) -> AttackResult:
-        """One eigendecomposition, then every α is a matrix product."""
+        """One eigendecomposition, of the smaller of the two Gram matrices; then every α is a matrix product."""
         with seeded(device, self.kind, seed):
             data = load_attacker_data(challenge, device)
             features = data.training_features().flatten(1)
             lift = _Lift(features, self.random_features, self.most_inputs)
-        mean_input, mean_pixels, covariance, shared = _moments(lift, features, data)
-        scale, axes = torch.linalg.eigh(covariance)
-        scale = scale.clamp_min(0)
-        along = axes.T @ shared
+        mean_input, mean_pixels, solution = _solved(lift, features, data)
         shape = data.images.shape[1:]
 
         def guess_with(strength: float) -> Guess:
-            weight = axes @ (along / (scale + strength * scale.mean().clamp_min(1e-12)).unsqueeze(1))
-
             def guess(z: Tensor) -> Tensor:
-                rebuilt = mean_pixels + (lift(z.flatten(1)) - mean_input) @ weight
+                rebuilt = mean_pixels + solution.apply(lift(z.flatten(1)) - mean_input, strength)
                 return rebuilt.clamp(0, 1).view(-1, *shape)
 
             return guess
@@ -103,17 +98,41 @@ class _Lift:
         return torch.cat([inputs, math.sqrt(2) * torch.cos(inputs @ self.frequency + self.phase)], 1)
 
 
-def _moments(lift: _Lift, features: Tensor, data: AttackerData) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Means ``(D,)`` and ``(P,)``, covariances ``(D, D)`` and ``(D, P)``, chunk by chunk."""
+@dataclass(frozen=True)
+class _Solution:
+    """W for every α at once: ``basis (scale + α)⁻¹ along``, shapes ``(D, R)``, ``(R,)``, ``(R, P)``.
+
+    α is in units of the mean variance of an input.
+    """
+
+    basis: Tensor
+    scale: Tensor
+    along: Tensor
+
+    def apply(self, inputs: Tensor, strength: float) -> Tensor:
+        """Inputs ``(N, D)``, centred, times W: ``(N, P)``; W itself is never made."""
+        mean_variance = self.scale.sum() / len(self.basis)
+        return (inputs @ self.basis / (self.scale + strength * mean_variance.clamp_min(1e-12))) @ self.along
+
+
+def _solved(lift: _Lift, features: Tensor, data: AttackerData) -> tuple[Tensor, Tensor, _Solution]:
+    """Means ``(D,)`` and ``(P,)`` of inputs and pixels, and the ridge regression between them."""
     count = len(features)
     width, pixels = lift(features[:1]).shape[1], data.images[0].numel()
     mean_input, mean_pixels = features.new_zeros(width), features.new_zeros(pixels)
     for z, images in zip(features.split(2048), data.images.split(2048), strict=True):
         mean_input += lift(z).sum(0) / count
         mean_pixels += to_float(images).flatten(1).sum(0) / count
+    if count < width:
+        # the same W by way of images × images: (AᵀA + αI)⁻¹Aᵀ = Aᵀ(AAᵀ + αI)⁻¹
+        inputs = (lift(features) - mean_input) / count**0.5
+        scale, axes = torch.linalg.eigh(inputs @ inputs.T)
+        shared = (to_float(data.images).flatten(1) - mean_pixels) / count**0.5
+        return mean_input, mean_pixels, _Solution(inputs.T @ axes, scale.clamp_min(0), axes.T @ shared)
     covariance, shared = features.new_zeros(width, width), features.new_zeros(width, pixels)
     for z, images in zip(features.split(2048), data.images.split(2048), strict=True):
         inputs = lift(z) - mean_input
         covariance += inputs.T @ inputs / count
         shared += inputs.T @ (to_float(images).flatten(1) - mean_pixels) / count
-    return mean_input, mean_pixels, covariance, shared
+    scale, axes = torch.linalg.eigh(covariance)
+    return mean_input, mean_pixels, _Solution(axes, scale.clamp_min(0), axes.T @ shared)

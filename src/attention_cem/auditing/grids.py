@@ -63,5 +63,5 @@ def write_grid(path: Path, rows: Sequence[Tensor], labels: Sequence[str]) -> Non
     for number, label in enumerate(labels):
         pen.text((_LABEL_GAP, _GAP / 2 + (number + 0.5) * pitch - _LABEL_HEIGHT / 2), label, fill="black", font=font)
     stream = io.BytesIO()
-    page.save(stream, format="PNG", optimize=True)
+    page.save(stream, format="PNG")
     write_atomically(path, stream.getvalue())
