@@ -1,4 +1,4 @@
-"""MSE at equal accuracy, seed by seed: ln MSE is interpolated over accuracy along each seed's efficient points.
+"""MSE at equal accuracy, seed by seed: each seed's efficient points, read by straight lines between them.
 
 A side of a comparison is one method, or several of which the best counts at each accuracy (an envelope). Nothing is
 extrapolated.
@@ -6,13 +6,11 @@ extrapolated.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from attention_cem.studies import Matched, accuracy_range, compare_at, mse_at_accuracy
 from attention_cem.studies.curves import Point
-from attention_cem.studies.verdicts import LEAST_MSE
 
 Interval = tuple[float, float]
 Side = Mapping[int, Mapping[str, Sequence[Point]]]
@@ -71,21 +69,9 @@ class Match:
     left_out: Mapping[int, str]
 
 
-def mse_at(points: Iterable[Point], accuracy: float) -> float | None:
-    """MSE at an accuracy, ln MSE interpolated between a curve's efficient points; None outside them.
-
-    >>> round(mse_at([(0.8, 0.04), (0.9, 0.01)], 0.85), 9)  # geometric mean
-    0.02
-    >>> mse_at([(0.8, 0.04), (0.9, 0.01)], 0.95) is None
-    True
-    """
-    found = mse_at_accuracy([(at, math.log(max(mse, LEAST_MSE))) for at, mse in points], accuracy)
-    return None if found is None else math.exp(found)
-
-
 def best_at(methods: Mapping[str, Sequence[Point]], accuracy: float) -> tuple[float, str] | None:
     """The highest MSE of several methods at an accuracy, and whose it is; None where none can be read."""
-    read = [(mse, name) for name, points in methods.items() if (mse := mse_at(points, accuracy)) is not None]
+    read = [(mse, name) for name, points in methods.items() if (mse := mse_at_accuracy(points, accuracy)) is not None]
     return max(read, default=None)
 
 

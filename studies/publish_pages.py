@@ -22,12 +22,13 @@ the true worst case may be lower. Configs are the first characters of each seed'
 
 准确率在测试集上评一次；MSE 取各攻击中最低者（最坏情况），越高越私密；± 为种子间标准差。"""
 HOW_MATCHED = """\
-MSE ratio at equal accuracy: within each seed ln MSE is interpolated over accuracy along the efficient points of a
-method's curve, nothing is extrapolated; geometric mean over seeds, 95 % Student's t interval on log ratios. "(middle)"
-marks a comparison at the middle of the accuracies that all seeds of both sides cover, because they do not all cover
-the one the study names.
+MSE ratio at equal accuracy: within each seed the efficient points of a method's curve are joined by straight lines
+(what two clients achieve, each used for a share of the images), nothing is extrapolated; geometric mean over seeds,
+95 % Student's t interval on log ratios. "(middle)" marks a comparison at the middle of the accuracies that all seeds of
+both sides cover, because they do not all cover the one the study names.
 
-同准确率下的 MSE 比值：每个种子内按准确率对 ln MSE 插值，不外推；区间为对数比值的 95 % t 区间。"""
+同准确率下的 MSE 比值：每个种子内，曲线前沿上的点以直线相连（两个客户端各用于一部分图像即可达到），不外推；
+对种子取几何平均，区间为对数比值的 95 % t 区间。"""
 
 
 def study_page(

@@ -35,8 +35,8 @@ SUMMARY_VERSION = 1
 DEFINITIONS = {
     "accuracy": "share of test images the server classifies right from released features, scored once",
     "mse": "the audit's headline: lowest mean MSE over attacks on test images; higher is more private",
-    "mse_gain": "MSE of a over MSE of b at equal accuracy: ln MSE interpolated over accuracy along each seed's "
-    "efficient points, never extrapolated; geometric mean over the seeds both have",
+    "mse_gain": "MSE of a over MSE of b at equal accuracy: each seed's efficient points, read by straight lines "
+    "between them, never beyond them; geometric mean over the seeds both have",
     "ci95": "95 % Student's t interval over seeds, on log ratios; null with fewer than two seeds",
     "accuracy_from": "the first accuracy of the study file that all seeds of both methods cover, otherwise the middle "
     "of what they all cover",

@@ -57,14 +57,14 @@ def repository(folder: Path, *studies: str) -> Path:
 
 
 def figures(cell: Cell) -> tuple[float, float]:
-    """Accuracy and MSE on a line in (accuracy, ln MSE): at 87 % a method's MSE is its level, in hundredths."""
+    """Accuracy and MSE on a straight line: at 87 % a method's MSE is its level, in hundredths."""
     step = {0.1: 0, 0.3: 1, 1.0: 2, 4.0: 0, 16.0: 1, 64.0: 2}.get(cell.lambd)
     if step is None:
         step = {0.05: 0, 0.1: 1, 0.2: 2}[cell.sigma or 0.0]
     seed = cell.config.train.seed
     accuracy = 0.89 - 0.02 * step + 0.001 * seed
     level = LEVEL[cell.method.removesuffix("_arl")] * (1 + 0.01 * seed * (cell.method == "sound"))
-    return accuracy, 0.01 * level * 2 ** ((0.87 - accuracy) / 0.02)
+    return accuracy, 0.01 * level * (1 + (0.87 - accuracy) / 0.04)
 
 
 def result(study: str, cell: Cell, accuracy: float, mse: float, **more: Any) -> dict[str, Any]:

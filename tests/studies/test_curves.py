@@ -83,6 +83,27 @@ def test_mse_at_accuracy__is_not_extrapolated() -> None:
     assert mse_at_accuracy([], 0.9) is None
 
 
+def test_mse_at_accuracy__not_across_a_gap_that_is_too_wide() -> None:
+    curve = [(0.86, 0.01), (0.84, 0.04), (0.70, 0.05)]
+    assert mse_at_accuracy(curve, 0.85, widest_gap=0.03) == pytest.approx(0.025)
+    assert (
+        mse_at_accuracy(curve, 0.80, widest_gap=0.03) is None and mse_at_accuracy(curve, 0.70, widest_gap=0.03) == 0.05
+    )
+    assert mse_at_accuracy(curve, 0.80) == pytest.approx(0.05 - 0.01 * 10 / 14)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(1e-6, 1.0)), min_size=1, max_size=8),
+    st.floats(0, 1),
+)
+def test_mse_at_accuracy__never_leaves_the_curve(curve: list[Point], at: float) -> None:
+    found = mse_at_accuracy(curve, at)
+    if found is not None:
+        lowest, highest = min(m for _, m in curve), max(m for _, m in curve)
+        assert lowest * (1 - 1e-9) <= found <= highest * (1 + 1e-9)
+        assert min(a for a, _ in curve) <= at <= max(a for a, _ in curve)
+
+
 @given(points, st.floats(0, 8))
 def test_mse_at_accuracy__falls_with_accuracy_and_ignores_the_order(curve: list[tuple[int, int]], at: float) -> None:
     plain = [(float(a), float(m)) for a, m in curve]

@@ -6,8 +6,18 @@ import pytest
 import torch
 from studies.exploration import attacking, training
 from studies.exploration.cell import Cell
+from studies.exploration.left_out import left_out, left_out_lines
 from studies.exploration.plans import PLANS
-from studies.exploration.report import PAGE, RESULTS, curves, longer_table, modes_lines, mse_at, page, result_rows
+from studies.exploration.report import (
+    PAGE,
+    RESULTS,
+    curves,
+    longer_table,
+    modes_lines,
+    of_default_attack,
+    page,
+    result_rows,
+)
 
 from attention_cem.data import ImageSet
 
@@ -18,10 +28,22 @@ def test_page__is_that_of_the_stored_runs() -> None:
     assert result_rows(RESULTS) and PAGE.read_text() == page(result_rows(RESULTS))
 
 
-def test_mse_at__reads_the_logarithm_between_near_neighbours_only() -> None:
-    points = [(0.86, 0.01), (0.84, 0.04), (0.70, 0.05)]
-    assert mse_at(points, 0.85) == pytest.approx(math.sqrt(0.01 * 0.04))
-    assert mse_at(points, 0.80) is None and mse_at(points, 0.87) is None
+def test_left_out__by_hand() -> None:
+    straight_curve = [(0.80, 0.03), (0.84, 0.022), (0.90, 0.01)]
+    log_curve = [(0.80, 0.04), (0.85, 0.02), (0.90, 0.01), (0.82, 0.001)]  # the last one is beaten and left alone
+    found = left_out([straight_curve, log_curve, [(0.8, 0.02), (0.9, 0.01)]])
+    assert found.curves == 2
+    assert found.straight == pytest.approx([0.0, math.log(0.025 / 0.02)])
+    assert found.logarithm == pytest.approx([math.log(0.03**0.6 * 0.01**0.4 / 0.022), 0.0])
+    assert [line.split("|")[-2].strip() for line in left_out_lines(found)[2:]] == ["1", "1"]
+
+
+def test_left_out__straight_lines_are_nearer_to_the_stored_runs() -> None:
+    """The reading that the comparisons use is the one that meets runs it has not seen."""
+    found = curves(row for row in result_rows(RESULTS) if of_default_attack(row, "cifar10"))
+    errors = left_out(points for by_seed in found.values() for points in by_seed.values())
+    assert len(errors.straight) > 20
+    assert sum(e * e for e in errors.straight) < 0.7 * sum(e * e for e in errors.logarithm)
 
 
 def test_modes__compare_one_slot_with_eight_in_every_seed() -> None:

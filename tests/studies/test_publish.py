@@ -58,7 +58,7 @@ def test_publish__nothing_has_been_run(tmp_path: Path) -> None:
 
 def test_publish__a_comparison_by_hand(done: Path) -> None:
     found = summary(done)["comparisons"]["cifar10"]["sound_vs_kmeans_published"]
-    # All curves are straight in (accuracy, ln MSE) and reach 87 %: 3 × (1 + seed/100) against 1.5.
+    # All curves are straight lines and reach 87 %: 3 × (1 + seed/100) against 1.5.
     logs = [math.log(2 * (1 + 0.01 * seed)) for seed in (0, 1, 2)]
     half = 4.302653 * statistics.stdev(logs) / math.sqrt(3)
     assert found["accuracy"] == 0.87 and found["accuracy_from"] == "the study file"
