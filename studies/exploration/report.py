@@ -115,7 +115,7 @@ def curves(rows: Iterable[dict[str, Any]]) -> dict[str, dict[int, list[Point]]]:
     return found
 
 
-def read(by_seed: Mapping[int, Sequence[Point]], accuracy: float) -> dict[int, float]:
+def mse_by_seed(by_seed: Mapping[int, Sequence[Point]], accuracy: float) -> dict[int, float]:
     """MSE at an accuracy of every seed whose curve can be read there."""
     read = {seed: mse_at_accuracy(points, accuracy, widest_gap=WIDEST_GAP) for seed, points in by_seed.items()}
     return {seed: mse for seed, mse in read.items() if mse is not None}
@@ -127,17 +127,14 @@ def matched_table(found: dict[str, dict[int, list[Point]]], baseline: str) -> li
     lines = [f"| design | {head} |", "| --- " * (1 + 2 * len(MATCHED)) + "|"]
     rows = []
     for name, by_seed in found.items():
-        at = {
-            a: {s: v for s, p in by_seed.items() if (v := mse_at_accuracy(p, a, widest_gap=WIDEST_GAP)) is not None}
-            for a in MATCHED
-        }
+        at = {accuracy: mse_by_seed(by_seed, accuracy) for accuracy in MATCHED}
         if any(at.values()):
             rows.append((name, at))
     for name, at in sorted(rows, key=lambda row: [-mean(row[1][a].values() or [0]) for a in MATCHED]):
         fields = []
         for accuracy in MATCHED:
             values, seeds = at[accuracy], sorted(at[accuracy])
-            bases = read(found[baseline], accuracy)
+            bases = mse_by_seed(found[baseline], accuracy)
             ratios = [values[s] / bases[s] for s in seeds if s in bases]
             ratio = f" ({mean(ratios):.2f}×)" if ratios and name != baseline else ""
             fields.append(f"{mean(values.values()):.4f}{ratio} | {len(seeds)}" if values else "– | ")
