@@ -135,7 +135,7 @@ def test_sources__classes_are_ordered_by_the_mean_of_their_errors(audited: Path)
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("config.toml", "= nonsense", "not TOML"),
+        ("config.toml", "= nonsense", "not valid TOML"),
         ("metrics.jsonl", "{", "not JSON"),
         ("run.json", "[1, 2]", "cannot be read"),
         ("audit.json", "{" * 5000, "cannot be read"),

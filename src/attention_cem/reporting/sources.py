@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +12,11 @@ from safetensors import SafetensorError, safe_open
 
 from attention_cem.attacks.sealed_folder import SealBrokenError, read_json
 from attention_cem.auditing.evidence import Evidence, evidence_of
+from attention_cem.training.config_checks import ConfigError
+from attention_cem.training.config_reading import flatten
+from attention_cem.training.toml_reading import read_toml
 
 _LARGEST_JSON = 64 * 2**20
-_LARGEST_CONFIG = 2**20
 MOST_ROWS = 5000
 MOST_STUDY_RUNS = 6
 """Runs of a study that are shown in detail; the comparison shows all of them."""
@@ -165,21 +166,9 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > _LARGEST_CONFIG:
-            raise ReportError(f"{path} is larger than {_LARGEST_CONFIG} bytes: it is no configuration of a run")
-        return _flat(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ReportError(f"{path} is not TOML: {error}") from None
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    leaves: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            leaves |= _flat(value, f"{prefix}{key}.")
-        else:
-            leaves[prefix + key] = value
-    return leaves
+        return dict(flatten(read_toml(path, "configuration")))
+    except ConfigError as error:
+        raise ReportError(str(error)) from None
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

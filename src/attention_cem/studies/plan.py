@@ -38,7 +38,6 @@ import itertools
 import math
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +46,7 @@ from typing import Any
 from attention_cem.training.config import Config
 from attention_cem.training.config_checks import ConfigError
 from attention_cem.training.config_reading import config_hash, load_config
+from attention_cem.training.toml_reading import read_toml
 
 AXES = {
     "seed": "train.seed",
@@ -79,7 +79,6 @@ _KEYS = (
     "cell",
 )
 _MAX_CELLS = 10_000
-_MAX_FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -184,15 +183,7 @@ def load_study(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
 
 def read_study_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The file's content as plain data; unreadable or invalid files raise `ConfigError`."""
-    file = Path(path)
-    try:
-        if file.stat().st_size > _MAX_FILE_BYTES:
-            raise ConfigError(f"{file} is larger than {_MAX_FILE_BYTES} bytes: this is no study file")
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read the study {file}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not valid TOML: {error}") from None
+    return read_toml(Path(path), "study")
 
 
 def _cells(tree: Mapping[str, Any], file: Path) -> Iterator[Cell]:

@@ -16,8 +16,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attention_cem.training.config import Config
 from attention_cem.training.config_checks import ConfigError, check_config
+from attention_cem.training.toml_reading import read_toml
 
-_MAX_FILE_BYTES = 1 << 20
 # Settings that came after results had been published, with the value that means "as before": it leaves hashes alone.
 _ADDED_LATER = {"model.blind_frequencies": 0, "model.blind_contrast": False}
 _NOT_HASHED = ("run", "data.root", "data.on_device")
@@ -38,7 +38,7 @@ def load_config(path: str | os.PathLike[str] | None = None, overrides: Mapping[s
     ...
     attention_cem.training.config_checks.ConfigError: unknown setting 'train.epoch'; did you mean 'train.epochs'?
     """
-    tree = {} if path is None else _read_toml(Path(path))
+    tree = {} if path is None else read_toml(Path(path), "configuration")
     for name, value in (overrides or {}).items():
         _override(tree, name, value)
     config = config_from_dict(tree)
@@ -143,17 +143,6 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise ConfigError(f"{path} is larger than {_MAX_FILE_BYTES} bytes: this is no configuration file")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
 def _override(tree: dict[str, Any], name: str, value: Any) -> None:
