@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attention_cem.studies.plan import Cell
+from attention_cem.studies.plan import Cell, Study
 from attention_cem.studies.results import result_of
 from attention_cem.training.config import Config
 
@@ -43,6 +43,18 @@ class CellPlace:
     data_root: str | None = None
     keep_challenge: bool = True
     alive: Callable[[], None] = lambda: None
+
+    @classmethod
+    def of(cls, study: Study, cell: Cell, **more: Any) -> CellPlace:
+        """The cell's place in its study; ``more`` is what the machine decides: device, data_root, alive."""
+        return cls(
+            study=study.name,
+            folder=study.run_folder(cell),
+            calibration=study.out / "calibration",
+            budget=study.budget,
+            keep_challenge=study.keep_challenges,
+            **more,
+        )
 
 
 Runner = Callable[[Cell, CellPlace], Mapping[str, Any]]

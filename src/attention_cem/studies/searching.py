@@ -81,16 +81,7 @@ def sweep(
         cell = make_cell("sweep", tree.get("settings", {}), chosen, tree.get("base"), Path(path))
         trial.set_user_attr("cell", cell.id)
         trial.set_user_attr("settings", chosen)
-        place = CellPlace(
-            study=study.name,
-            folder=study.run_folder(cell),
-            calibration=study.out / "calibration",
-            budget=study.budget,
-            device=device,
-            data_root=data_root,
-            keep_challenge=study.keep_challenges,
-        )
-        result = runner(cell, place)
+        result = runner(cell, CellPlace.of(study, cell, device=device, data_root=data_root))
         write_result(study.result_file(cell.id), result)
         return float(result["validation_accuracy"]), float(result["mse"])
 

@@ -108,16 +108,7 @@ def work(
             continue
         cell = study.cell(claim.cell)
         heart = Heart(store, claim, beat_seconds, wanted)
-        place = CellPlace(
-            study=study.name,
-            folder=study.run_folder(cell),
-            calibration=study.out / "calibration",
-            budget=study.budget,
-            device=device,
-            data_root=data_root,
-            keep_challenge=study.keep_challenges,
-            alive=heart.check,
-        )
+        place = CellPlace.of(study, cell, device=device, data_root=data_root, alive=heart.check)
         try:
             with heart.beating():
                 result = runner(cell, place)
