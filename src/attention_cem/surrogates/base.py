@@ -51,6 +51,8 @@ class ConditionalEntropySurrogate(nn.Module):
     needs_fit: ClassVar[bool] = False
     """Whether the trainer must call ``fit`` with the client's features of the whole training set once an epoch."""
     higher_is_more_private: ClassVar[bool] = False
+    uses_sample: bool = False
+    """Whether :meth:`forward` must be given ``sample``, which it then hands to :meth:`estimate`."""
     kind_tag: Tensor
     calls: Tensor
     nonfinite_calls: Tensor
@@ -69,7 +71,8 @@ class ConditionalEntropySurrogate(nn.Module):
     def estimate(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
         """Compute the loss from checked features (N, D) and labels (N,).
 
-        ``only`` (N,) bool is false for all samples of the classes that shall not take part.
+        ``only`` (N,) bool is false for all samples of the classes that shall not take part. A surrogate with
+        ``uses_sample`` takes a further argument ``sample``.
         """
         raise NotImplementedError
 
@@ -80,14 +83,21 @@ class ConditionalEntropySurrogate(nn.Module):
     def maintain(self) -> None:
         """Rare work between batches; needed only where :meth:`forward` is compiled or replayed as a CUDA graph."""
 
-    def forward(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
-        """Map features (N, D) or (N, C, H, W), any float dtype, and integer labels (N,) to a loss."""
+    def forward(
+        self, z: Tensor, y: Tensor, only: Tensor | None = None, sample: Tensor | None = None
+    ) -> SurrogateOutput:
+        """Map features (N, D) or (N, C, H, W), any float dtype, and integer labels (N,) to a loss.
+
+        ``sample`` (N,) are integers by which a sample is known whenever it returns, as its position in the training
+        set; needed where ``uses_sample`` is true and not looked at otherwise.
+        """
         flat, labels = check_features(z, y, self.feature_dim)
+        further = {"sample": check_sample(sample, labels)} if self.uses_sample else {}
         if self.training:
             with torch.no_grad():
                 self.calls.add_(1)
         with torch.autocast(device_type=z.device.type, enabled=False):
-            output = self.estimate(flat.to(self.dtype), labels, only)
+            output = self.estimate(flat.to(self.dtype), labels, only, **further)
         if self.training:
             with torch.no_grad():
                 self.nonfinite_calls.add_((~torch.isfinite(output.rob_loss)).to(torch.int64))
@@ -117,9 +127,7 @@ def check_features(z: Tensor, y: Tensor, feature_dim: int) -> tuple[Tensor, Tens
         raise ValueError(f"features must be a floating-point tensor, got {received}")
     if z.dim() < 2:
         raise ValueError(f"features must be (N, D) or (N, C, H, W), got shape {tuple(z.shape)}")
-    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        received = y.dtype if isinstance(y, Tensor) else type(y).__name__
-        raise ValueError(f"labels must be an integer tensor (int64), got {received}")
+    _check_integers("labels", y)
     if y.dim() != 1 or y.shape[0] != z.shape[0]:
         raise ValueError(
             f"labels must be (N,) with one entry per feature: got labels {tuple(y.shape)} for features {tuple(z.shape)}"
@@ -132,6 +140,28 @@ def check_features(z: Tensor, y: Tensor, feature_dim: int) -> tuple[Tensor, Tens
             f"feature_dim is {feature_dim}, but features of shape {tuple(z.shape)} hold {width} values per sample"
         )
     return z.reshape(z.shape[0], feature_dim), y.to(torch.int64)
+
+
+def check_sample(sample: Tensor | None, labels: Tensor) -> Tensor:
+    """Validate the ids of samples (never their values) against the labels (N,): int64 (N,)."""
+    if sample is None:
+        raise ValueError(
+            "this surrogate tells samples apart (cross_fit): call it with sample=, an integer tensor (N,) that names "
+            "each sample by the same number whenever it returns, as its position in the training set"
+        )
+    _check_integers("sample", sample)
+    if sample.shape != labels.shape or sample.device != labels.device:
+        raise ValueError(
+            f"sample must be {tuple(labels.shape)} on {labels.device} as the labels are, "
+            f"got {tuple(sample.shape)} on {sample.device}"
+        )
+    return sample.to(torch.int64)
+
+
+def _check_integers(name: str, value: Tensor) -> None:
+    if not isinstance(value, Tensor) or value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+        received = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"{name} must be an integer tensor (int64), got {received}")
 
 
 def require_positive_int(name: str, value: int) -> int:

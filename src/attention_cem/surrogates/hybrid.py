@@ -22,7 +22,7 @@ class HybridCEM(ConditionalEntropySurrogate):
         feature_dim: D. num_classes: for a `SlotMixtureCEM`'s memory.
         quota: how many classes of a batch are refined at most. threshold: screened loss a refined class must exceed.
         screen, refine: the two surrogates; by default the sound ones.
-        reg_strength, label_space: passed to the default surrogates.
+        reg_strength, label_space: passed to the default surrogates. bank_size, cross_fit: to the default ``refine``.
 
     >>> surrogate = HybridCEM(feature_dim=8, num_classes=4, quota=1)
     >>> z, y = torch.randn(40, 8), torch.arange(40) % 4
@@ -44,19 +44,25 @@ class HybridCEM(ConditionalEntropySurrogate):
         screen: GatedAttentionCEM | None = None,
         refine: SlotMixtureCEM | SlotCrossAttentionCEM | None = None,
         reg_strength: float = 0.025,
+        bank_size: int = 128,
+        cross_fit: bool = False,
         label_space: int | None = None,
     ) -> None:
         super().__init__(feature_dim, label_space)
         self.quota, self.threshold = require_positive_int("quota", quota), threshold
         common: dict[str, Any] = {"reg_strength": reg_strength, "label_space": label_space}
         self.screen = screen or GatedAttentionCEM(feature_dim, objective="adversary", **common)
-        self.refine = refine or SlotMixtureCEM(feature_dim, num_classes, **common)
+        memory: dict[str, Any] = {"bank_size": bank_size, "cross_fit": cross_fit}
+        self.refine = refine or SlotMixtureCEM(feature_dim, num_classes, **common, **memory)
+        self.uses_sample = self.refine.uses_sample
         for name in ("screen", "refine"):
             found = getattr(self, name).feature_dim
             if found != feature_dim:
                 raise ValueError(f"{name} is made for {found} features, but feature_dim is {feature_dim}")
 
-    def estimate(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
+    def estimate(
+        self, z: Tensor, y: Tensor, only: Tensor | None = None, sample: Tensor | None = None
+    ) -> SurrogateOutput:
         """The loss of features (N, D) with labels (N,)."""
         screened = self.screen(z, y, only)
         facts = screened.diagnostics
@@ -66,7 +72,7 @@ class HybridCEM(ConditionalEntropySurrogate):
         chosen = top > (-torch.inf if self.threshold is None else self.threshold)
         label = facts["class_label"].index_select(0, index)
         refined = ((y.unsqueeze(1) == label) & chosen).any(1)  # (N,)
-        fine = self.refine(z, y, refined)
+        fine = self.refine(z, y, refined, sample)
         # the slot surrogate may not know a class yet: then its screened loss stays
         ready = (y.unsqueeze(1) == fine.diagnostics["class_label"]) & fine.diagnostics["class_active"]
         coarse = self.screen.estimate(z, y, ~(refined & ready.any(1)) & (True if only is None else only))

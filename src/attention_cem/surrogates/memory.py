@@ -21,6 +21,15 @@ class Places(NamedTuple):
     """(R,) bool: whether the class has a place already."""
 
 
+class Folded(NamedTuple):
+    """The samples of a batch in the folds of their classes."""
+
+    segments: ClassSegments
+    """The classes of the batch, split by fold."""
+    sample: Tensor
+    """(N,) int64: by which number each sample is known."""
+
+
 class ClassMemory(nn.Module):
     """The last ``bank_size`` detached features of each of up to ``max_classes`` classes.
 
@@ -33,6 +42,10 @@ class ClassMemory(nn.Module):
         max_age: features written more than so many steps ago are not read; None: no limit.
         label_space: a promise that labels are 0 … label_space - 1. Where there is a place for each, the label is the
             place, and nothing has to be searched.
+        folds: rings of ``bank_size / folds`` features, rounded up, that each class's bank is cut into. The rings of
+            place p are ``p * folds`` and those after it: they come and go together. With several folds samples have
+            ids, and of a sample that returns only the newest feature is kept: a second one would count as a second
+            sample, though it tells nothing new.
     """
 
     feature: Tensor
@@ -40,6 +53,7 @@ class ClassMemory(nn.Module):
     label: Tensor
     last_seen: Tensor
     cursor: Tensor
+    sample: Tensor
 
     def __init__(
         self,
@@ -48,21 +62,26 @@ class ClassMemory(nn.Module):
         bank_size: int,
         max_age: int | None = None,
         label_space: int | None = None,
+        folds: int = 1,
     ) -> None:
         super().__init__()
         require_positive_int("max_classes", max_classes)
         require_positive_int("bank_size", bank_size)
+        self.folds = require_positive_int("folds", folds)
         if max_age is not None:
             require_positive_int("max_age", max_age)
         self.max_classes, self.bank_size, self.max_age = max_classes, bank_size, max_age
         self.place_is_label = label_space is not None and label_space <= max_classes
         # the last place takes writes that must have no effect, so that every step has the same shapes
         places = max_classes + 1
-        self.register_buffer("feature", torch.zeros(places, bank_size, feature_dim))
-        self.register_buffer("written", torch.full((places, bank_size), NEVER))
+        rings, self.ring_size = places * folds, -(-bank_size // folds)
+        self.register_buffer("feature", torch.zeros(rings, self.ring_size, feature_dim))
+        self.register_buffer("written", torch.full((rings, self.ring_size), NEVER))
         self.register_buffer("label", torch.zeros(places, dtype=torch.int64))
         self.register_buffer("last_seen", torch.full((places,), NEVER))
-        self.register_buffer("cursor", torch.zeros(places, dtype=torch.int64))
+        self.register_buffer("cursor", torch.zeros(rings, dtype=torch.int64))
+        if folds > 1:
+            self.register_buffer("sample", torch.zeros(rings, self.ring_size, dtype=torch.int64))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         label, last_seen = (state_dict.get(prefix + name) for name in ("label", "last_seen"))
@@ -86,36 +105,59 @@ class ClassMemory(nn.Module):
         known = known.bool()
         return Places(torch.where(known, index, self.max_classes), known)
 
-    def read(self, index: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (R, K, D) of the classes at ``index`` (R,), and which of them count (R, K)."""
-        written = self.written.index_select(0, index)
+    def rings(self, place: Tensor) -> Tensor:
+        """The rings (R * folds,) of the classes at ``place`` (R,), those of a class side by side."""
+        if self.folds == 1:
+            return place
+        return (place.unsqueeze(1) * self.folds + torch.arange(self.folds, device=place.device)).flatten()
+
+    def read(self, ring: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (R, K, D) in the rings ``ring`` (R,), and which of them count (R, K)."""
+        written = self.written.index_select(0, ring)
         valid = written != NEVER
         if self.max_age is not None:
             valid = valid & (written >= step - self.max_age)
-        return self.feature.index_select(0, index), valid & (index < self.max_classes).unsqueeze(1)
+        return self.feature.index_select(0, ring), valid & (ring < self.max_classes * self.folds).unsqueeze(1)
 
     @torch.no_grad()
-    def write(self, z: Tensor, segments: ClassSegments, places: Places, step: Tensor) -> Places:
+    def write(
+        self, z: Tensor, segments: ClassSegments, places: Places, step: Tensor, folded: Folded | None = None
+    ) -> Places:
         """Store a batch z (N, D); returns the places its classes have now.
 
-        Of a class with more samples than the bank holds, the last ones are kept.
+        ``folded`` is needed where there are several folds. Of a ring with more samples than it holds, the last ones
+        are kept.
         """
-        spare = self.max_classes
+        if (folded is None) != (self.folds == 1):
+            raise ValueError(
+                f"a memory of {self.folds} fold(s) is written with the samples' folds where it has several"
+            )
         index = places.place if self.place_is_label else self._granted(segments, places, step)
         self.label.index_copy_(0, index, segments.label)
         self.last_seen.index_copy_(0, index, step.expand_as(index))
 
-        position = rank_within_class(segments)
-        size = segments.size.index_select(0, segments.row)
-        keep = (position >= size - self.bank_size) & storable(z)
-        place = torch.where(keep, index.index_select(0, segments.row), spare)
-        column = (self.cursor.index_select(0, place) + position) % self.bank_size
-        flat = place * self.bank_size + column
+        parts, rings = segments if folded is None else folded.segments, self.rings(index)
+        position = rank_within_class(parts)
+        size = parts.size.index_select(0, parts.row)
+        keep = (position >= size - self.ring_size) & storable(z)
+        ring = torch.where(keep, rings.index_select(0, parts.row), self.max_classes * self.folds)
+        column = (self.cursor.index_select(0, ring) + position) % self.ring_size
+        flat = ring * self.ring_size + column
+        if folded is not None:
+            self._forget(folded.sample, ring)
+            self.sample.flatten().index_copy_(0, flat, folded.sample)
         stored = torch.where(keep[:, None], z.detach(), 0).to(self.feature.dtype)
         self.feature.flatten(0, 1).index_copy_(0, flat, stored)
         self.written.flatten().index_copy_(0, flat, step.expand_as(flat))
-        self.cursor.index_add_(0, index, segments.size)
-        return Places(index, segments.active & (index < spare))
+        self.cursor.index_add_(0, rings, parts.size)
+        return Places(index, segments.active & (index < self.max_classes))
+
+    def _forget(self, sample: Tensor, ring: Tensor) -> None:
+        """Forget what the rings (N,) still hold of the samples (N,)."""
+        cell = ring.unsqueeze(1) * self.ring_size + torch.arange(self.ring_size, device=ring.device)  # (N, K)
+        held = self.sample.flatten()[cell] == sample.unsqueeze(1)
+        spare = self.max_classes * self.folds * self.ring_size
+        self.written.flatten().index_fill_(0, torch.where(held, cell, spare).flatten(), NEVER)
 
     def _granted(self, segments: ClassSegments, places: Places, step: Tensor) -> Tensor:
         """The places of all classes of a batch, new ones included; least recently seen classes give way."""
@@ -126,7 +168,7 @@ class ClassMemory(nn.Module):
         granted = missing & (turn < spare - taken.sum())
         new_place = oldest.index_select(0, turn.clamp(0, spare - 1))
         index = torch.where(granted, new_place, places.place)
-        fresh = torch.where(granted, new_place, spare)
+        fresh = self.rings(torch.where(granted, new_place, spare))
         self.written.index_fill_(0, fresh, NEVER)
         self.cursor.index_fill_(0, fresh, 0)
         return index

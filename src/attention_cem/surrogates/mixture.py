@@ -44,6 +44,18 @@ def component_share(mass: Tensor) -> Tensor:
     return some / some.sum(-1, keepdim=True)
 
 
+def degrees_of_freedom(assigned: Tensor) -> Tensor:
+    r"""Samples (R, S) that tell of each component's variance: :math:`\sum_mr_m-\sum_mr_m^2/\sum_mr_m`.
+
+    The latter is what the component's mean takes; for whole samples it is one.
+
+    >>> degrees_of_freedom(torch.tensor([[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]))
+    tensor([[1., 0.]])
+    """
+    mass = assigned.sum(1)
+    return mass - assigned.square().sum(1) / mass.clamp_min(torch.finfo(mass.dtype).tiny)
+
+
 def within_component_scatter(x: Tensor, assigned: Tensor) -> Tensor:
     r"""Sum (D, D) of :math:`r(x-\mu_s)(x-\mu_s)^\top` over all samples (R, K, D), classes and components."""
     mass, mean, _ = mixture_statistics(x, assigned)

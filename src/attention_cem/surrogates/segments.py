@@ -104,6 +104,18 @@ def _label_rows(labels: Tensor, min_count: int, only: Tensor | None, label_space
     return ClassSegments(row, count * active, active, label * active, (count > 0).sum())
 
 
+def split_segments(segments: ClassSegments, part: Tensor, parts: int) -> ClassSegments:
+    """Cut each class of a batch into ``parts``, by the part (N,) of each sample: row ``r * parts + part``.
+
+    >>> s = split_segments(segment_classes(torch.tensor([7, 7, 7, 5])), torch.tensor([0, 1, 0, 1]), 2)
+    >>> s.row.tolist(), s.size.tolist()
+    ([0, 1, 0, 3], [2, 1, 0, 1, 0, 0])
+    """
+    row = segments.row * parts + part
+    size = class_sum(torch.ones_like(row), row, segments.num_rows * parts)
+    return ClassSegments(row, size, size > 0, segments.label.repeat_interleave(parts), segments.num_classes)
+
+
 def class_sum(values: Tensor, row: Tensor, num_rows: int) -> Tensor:
     """Sum ``values`` (N, ...) over each class: (R, ...)."""
     return values.new_zeros(num_rows, *values.shape[1:]).index_add(0, row, values)

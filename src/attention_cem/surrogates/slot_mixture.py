@@ -1,6 +1,6 @@
 """SlotMixtureCEM: the sound slot surrogate. Attention assigns, geometry measures, likelihood teaches."""
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -8,53 +8,37 @@ from torch import Tensor, nn
 from attention_cem.surrogates.base import (
     ConditionalEntropySurrogate,
     SurrogateOutput,
+    check_sample,
     require_choice,
     require_positive,
     require_positive_int,
 )
-from attention_cem.surrogates.memory import ClassMemory, Places, storable
+from attention_cem.surrogates.folds import FOLDS, by_fold, for_rows, rows_in_axes, sample_fold, samples_in_axes
+from attention_cem.surrogates.memory import ClassMemory, Folded, Places, storable
 from attention_cem.surrogates.mixture import (
+    LEAST_MASS,
     ClassMixtures,
     component_share,
+    degrees_of_freedom,
     expected_log_density,
     mixture_means,
     mixture_statistics,
     noise_entropy,
     shrink_variance,
-    within_component_scatter,
 )
-from attention_cem.surrogates.seeding import greedy_plus_plus
 from attention_cem.surrogates.segments import (
     ClassSegments,
     class_mean,
     class_sum,
     segment_classes,
+    split_segments,
     within_class_spread,
 )
+from attention_cem.surrogates.slot_lookup import BankView, SlotState, bank_view, slot_responsibilities
+from attention_cem.surrogates.slot_renewal import renew_slots
 
 COVARIANCES = ("diagonal", "isotropic", "low_rank", "full")
 OBJECTIVES = ("likelihood", "frozen")
-_RESEEDING_TRIES = 4  # a single try ends in a poor optimum now and then
-
-
-class SlotState(NamedTuple):
-    """Where the slots of R classes stand."""
-
-    mean: Tensor
-    """(R, S, D)"""
-    share: Tensor
-    """(R, S)"""
-
-
-class BankView(NamedTuple):
-    """What the attention sees of a memory: made once, looked at in every round."""
-
-    keys: Tensor
-    """(R, K, key_dim)"""
-    origin: Tensor
-    """(R, 1, D): taken off samples and slots, for the rounding's sake"""
-    scale: Tensor
-    """(): the squared distance that counts as one, temperature included"""
 
 
 class SlotMixtureCEM(ConditionalEntropySurrogate):
@@ -82,6 +66,12 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
     never drift; and at intervals each class tries slots seeded anew by k-means++ and keeps them if they explain its
     memory better.
 
+    With ``cross_fit`` "other" is kept to the letter where samples return, as those of a training set do every epoch:
+    each sample belongs to one of two halves of its class (`sample_fold`), is remembered in its own and measured against
+    the memory, slots, pooled variance and axes of the other. Nothing of a sample's past is then in its mixture. (W and
+    t are learned from all samples.) A sample whose other half holds nothing yet adds nothing to the loss, as one of a
+    class without a memory; ``skipped_samples`` counts them.
+
     Args:
         feature_dim: D, values per sample at the cut.
         num_classes: places in the memory; with more labels the least recently seen class gives way.
@@ -92,8 +82,10 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
             within-slot covariance: the log-determinant of correlated features; D up to 2,048) or ``"low_rank"``
             (the first ``rank`` principal axes have their own variances, the rest share one).
         rank: for ``"low_rank"``.
-        bank_size: features remembered per class; keep it below the samples a class has, since one that returns while
-            it is remembered is measured against itself. max_age: steps after which they are not used.
+        bank_size: features remembered per class. max_age: steps after which they are not used.
+        cross_fit: never measure a sample against itself; :meth:`forward` then needs ``sample``. Without it the bound is
+            too low where a sample often returns while it is remembered: keep ``bank_size`` to a tenth of the samples a
+            class has.
         key_dim: width of keys and queries.
         objective: ``"likelihood"`` (W and t minimise the loss) or ``"frozen"``.
         mix_uniform: ε. shrinkage: pseudo-samples of the pooled variance in each slot's.
@@ -112,6 +104,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
     """
 
     kind: ClassVar[str] = "slot_mixture"
+    cross_fit: bool
     basis: Tensor
     seed: Tensor
     scatter: Tensor
@@ -134,6 +127,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         rank: int = 32,
         bank_size: int = 128,
         max_age: int | None = None,
+        cross_fit: bool = False,
         key_dim: int = 64,
         objective: str = "likelihood",
         mix_uniform: float = 0.01,
@@ -155,9 +149,11 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         if covariance in ("full", "low_rank") and feature_dim > 2048:
             raise ValueError(f"covariance={covariance!r} needs feature_dim up to 2048, got {feature_dim}")
         self.mix_uniform = mix_uniform
+        self.uses_sample = self.cross_fit = cross_fit
         sigma = require_positive("reg_strength", reg_strength)
         self.noise_variance = sigma**2 if variance_floor is None else require_positive("variance_floor", variance_floor)
-        self.memory = ClassMemory(feature_dim, num_classes, bank_size, max_age, label_space)
+        folds = FOLDS if cross_fit else 1
+        self.memory = ClassMemory(feature_dim, num_classes, bank_size, max_age, label_space, folds)
         key_dim = min(require_positive_int("key_dim", key_dim), feature_dim)
         key = torch.empty(key_dim, feature_dim)
         nn.init.orthogonal_(key, generator=torch.Generator().manual_seed(seed))
@@ -168,52 +164,68 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
             self.register_buffer("key", key)
             self.register_buffer("log_temperature", log_temperature)
         self.rotated = covariance in ("full", "low_rank")
-        self.register_buffer("basis", torch.eye(feature_dim) if self.rotated else torch.zeros(0))
-        self.register_buffer("slot_mean", torch.zeros(num_classes + 1, num_slots, feature_dim))
-        self.register_buffer("slot_share", torch.full((num_classes + 1, num_slots), 1 / num_slots))
-        self.register_buffer("pooled_variance", torch.zeros(feature_dim))
+        rows, own = (num_classes + 1) * folds, (FOLDS,) if cross_fit else ()  # what the folds must not share
+        basis = torch.eye(feature_dim).repeat(*own, 1, 1) if self.rotated else torch.zeros(0)
+        self.register_buffer("basis", basis)
+        self.register_buffer("slot_mean", torch.zeros(rows, num_slots, feature_dim))
+        self.register_buffer("slot_share", torch.full((rows, num_slots), 1 / num_slots))
+        self.register_buffer("pooled_variance", torch.zeros(*own, feature_dim))
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
         scatter = torch.randn(num_slots, feature_dim, generator=torch.Generator().manual_seed(seed))
         self.register_buffer("scatter", scatter, persistent=False)  # follows from the seed
         self._step = 0
 
-    def estimate(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
+    def estimate(
+        self, z: Tensor, y: Tensor, only: Tensor | None = None, sample: Tensor | None = None
+    ) -> SurrogateOutput:
         """The loss of features (N, D) with labels (N,); in training mode they are remembered afterwards."""
         if self.training:
             self._maintain_if_due(z)  # before anything of this batch is computed: it changes buffers in place
         segments = segment_classes(y, label_space=self.label_space)
-        row = segments.row
+        # rows are classes or, with cross_fit, their folds; samples are written in one and measured with another
+        written, measured, folded, fold = segments, segments.row, None, None
+        if self.cross_fit:
+            sample = check_sample(sample, y)
+            fold = 1 - sample_fold(sample)
+            written, measured = split_segments(segments, 1 - fold, FOLDS), FOLDS * segments.row + fold
+            folded = Folded(written, sample)
         places = self.memory.locate(segments)
-        bank, valid = self.memory.read(places.place, self.calls)
+        rings = self.memory.rings(places.place)
+        bank, valid = self.memory.read(rings, self.calls)
         remembered = valid.any(1)  # (R,)
         active = remembered
         if only is not None:
-            active = active & class_sum(only.to(torch.int64), row, segments.num_rows).bool()
-        start = SlotState(*(t.index_select(0, places.place) for t in (self.slot_mean, self.slot_share)))
+            active = active & class_sum(only.to(torch.int64), measured, written.num_rows).bool()
+        start = SlotState(*(t.index_select(0, rings) for t in (self.slot_mean, self.slot_share)))
         assigned = self.attend(bank, valid, start)
         slots, mixtures = self.mixtures(bank, assigned)
-        log_density = expected_log_density(self.rotate(z), row, mixtures, self.noise_variance)
+        log_density = expected_log_density(self.rotate(z, fold), measured, mixtures, self.noise_variance)
         nats = -log_density / self.feature_dim - noise_entropy(self.noise_variance)  # (N,)
-        counted = active.index_select(0, row)
+        counted = active.index_select(0, measured)
         intra_mse, visible = within_class_spread(z, segments)
         loss = nats.masked_fill(~counted, 0).sum() / max(z.shape[0], 1) + visible
 
         with torch.no_grad():
             if self.training:
-                self._remember(z, segments, places, slots, remembered)
-            num_active = active.sum()
-            per_class = 1 / num_active.clamp_min(1)
-            class_loss = class_sum(nats.detach(), row, segments.num_rows) / segments.size.clamp_min(1)
-            share = mixtures.share.detach()
-            diagnostics = {
+                self._remember(z, segments, folded, places, slots, remembered)
+            nats, share = nats.detach(), mixtures.share.detach()
+            size, class_active, diagnostics = segments.size, active, {}
+            if self.cross_fit:  # a class may be measured in part, and a memory be there for nobody
+                nats = nats.masked_fill(~counted, 0)
+                size = class_sum(counted.to(torch.int64), segments.row, segments.num_rows)
+                class_active = size > 0
+                active = active & (class_sum(torch.ones_like(measured), measured, written.num_rows) > 0)
+                diagnostics["skipped_samples"] = (~counted).sum()
+            num_active, per_row = class_active.sum(), 1 / active.sum().clamp_min(1)
+            diagnostics |= {
                 "active_classes": num_active,
                 "skipped_classes": segments.num_classes - num_active,
-                "slot_usage_entropy": (torch.special.entr(share).sum(-1) * active).sum() * per_class,
+                "slot_usage_entropy": (torch.special.entr(share).sum(-1) * active).sum() * per_row,
                 "dead_slots": ((share < 0.1 / self.num_slots) & active.unsqueeze(1)).sum(),
-                "bank_fill": (valid.to(z.dtype).mean(1) * active).sum() * per_class,
+                "bank_fill": (valid.to(z.dtype).mean(1) * active).sum() * per_row,
                 "class_label": segments.label,
-                "class_active": active,
-                "class_loss": class_loss,
+                "class_active": class_active,
+                "class_loss": class_sum(nats, segments.row, segments.num_rows) / size.clamp_min(1),
             }
         return SurrogateOutput(loss, intra_mse, diagnostics)
 
@@ -226,26 +238,24 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         view = self._view(bank, slots)
         with torch.no_grad():
             for _ in range(self.num_iterations - 1):
-                mass, mean = mixture_means(bank, self._mixed(self._looked_up(view, slots)) * weight)
+                mass, mean = mixture_means(bank, self._mixed(slot_responsibilities(view, slots, self.key)) * weight)
                 slots = SlotState(mean, component_share(mass))
-        return self._looked_up(view, slots) * weight
+        return slot_responsibilities(view, slots, self.key) * weight
 
     def responsibilities(self, bank: Tensor, slots: SlotState) -> Tensor:
         """One round of attention: (R, K, S)."""
-        return self._looked_up(self._view(bank, slots), slots)
+        return slot_responsibilities(self._view(bank, slots), slots, self.key)
 
     def _view(self, bank: Tensor, slots: SlotState) -> BankView:
         # distances in units of the pooled within-slot variance, so that the temperature has no scale of its own
-        scale = (self.pooled_variance.mean() + self.noise_variance) * self.key.square().sum(1).mean()
-        origin = slots.mean.mean(1, keepdim=True)
-        return BankView((bank - origin) @ self.key.T, origin, scale * self.log_temperature.exp())
+        scale = (self._pooled_level(bank.shape[0]) + self.noise_variance) * self.key.square().sum(1).mean()
+        return bank_view(bank, slots, self.key, scale * self.log_temperature.exp())
 
-    def _looked_up(self, view: BankView, slots: SlotState) -> Tensor:
-        # what is the same for all slots of a sample, as its own length, drops out of the softmax
-        queries = (slots.mean - view.origin) @ self.key.T
-        scaled = queries / view.scale
-        bias = torch.add(slots.share.log(), (queries * scaled).sum(-1), alpha=-0.5)
-        return torch.baddbmm(bias.unsqueeze(1), view.keys, scaled.mT).softmax(-1)
+    def _pooled_level(self, rows: int) -> Tensor:
+        """Mean over the dimensions of the pooled variance: (), or (R, 1, 1) where rows have folds."""
+        if not self.cross_fit:
+            return self.pooled_variance.mean()
+        return for_rows(self.pooled_variance.mean(-1), rows)[:, None, None]
 
     def _mixed(self, weights: Tensor) -> Tensor:
         return (1 - self.mix_uniform) * weights + self.mix_uniform / self.num_slots
@@ -254,38 +264,61 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         """The slots that responsibilities (R, K, S) of samples (R, K, D) give, and their (rotated) mixtures."""
         mass, mean, variance = mixture_statistics(self.rotate(bank), assigned)
         if self.training:
-            self._track_pooled_variance(mass.detach(), variance.detach())
-        variance = shrink_variance(variance, mass, self.pooled_variance, self.shrinkage)
+            self._track_pooled_variance(assigned.detach(), mass.detach(), variance.detach())
+        pooled = for_rows(self.pooled_variance, len(bank)).unsqueeze(1) if self.cross_fit else self.pooled_variance
+        variance = shrink_variance(variance, mass, pooled, self.shrinkage)
         if self.covariance == "isotropic":
             variance = variance.mean(-1, keepdim=True).expand_as(variance)
         elif self.covariance == "low_rank":
             own, rest = variance.tensor_split([self.rank], -1)
             variance = torch.cat([own, rest.mean(-1, keepdim=True).expand_as(rest)], -1)
         share = self._mixed(component_share(mass)).clamp_min(torch.finfo(mass.dtype).tiny)
-        raw_mean = mean @ self.basis.T if self.rotated else mean
+        raw_mean = self._turned(mean, self.basis.mT) if self.rotated else mean
         return SlotState(raw_mean.detach(), share.detach()), ClassMixtures(share, mean, variance + self.noise_variance)
 
-    def rotate(self, x: Tensor) -> Tensor:
-        """Features in the axes in which the covariance is diagonal."""
-        return x @ self.basis if self.rotated else x
+    def rotate(self, x: Tensor, fold: Tensor | None = None) -> Tensor:
+        """Features in the axes in which the covariance is diagonal: of a memory, or of samples with their ``fold``."""
+        if not self.rotated:
+            return x
+        return self._turned(x, self.basis) if fold is None else samples_in_axes(x, self.basis, fold)
+
+    def _turned(self, x: Tensor, axes: Tensor) -> Tensor:
+        return rows_in_axes(x, axes) if self.cross_fit else x @ axes
 
     @torch.no_grad()
-    def _track_pooled_variance(self, mass: Tensor, variance: Tensor) -> None:
-        total = mass.sum()
-        current = (mass.flatten() @ variance.flatten(0, 1)) / total.clamp_min(1e-12)
+    def _track_pooled_variance(self, assigned: Tensor, mass: Tensor, variance: Tensor) -> None:
+        if self.cross_fit:
+            # Each fold has its own. Half a class may have few samples more than slots: count those that tell something.
+            free = by_fold(degrees_of_freedom(assigned)).flatten(1).sum(1, keepdim=True)  # (2, 1)
+            weight, variance = by_fold(mass).flatten(1).unsqueeze(1), by_fold(variance).flatten(1, 2)
+            current = (weight @ variance).squeeze(1) / free.clamp_min(LEAST_MASS)  # (2, D)
+            known, some = self.pooled_variance.sum(-1, keepdim=True) > 0, free > LEAST_MASS
+        else:
+            total = mass.sum()
+            current = (mass.flatten() @ variance.flatten(0, 1)) / total.clamp_min(1e-12)
+            known, some = self.pooled_variance.sum() > 0, total > 0
         # the first value is taken as it is; a batch without a memory changes nothing
-        keep = torch.where(total > 0, 0.9 * (self.pooled_variance.sum() > 0), 1.0)
+        keep = torch.where(some, 0.9 * known, 1.0)
         self.pooled_variance.copy_(torch.lerp(current, self.pooled_variance, keep.to(current.dtype)))
 
-    def _remember(self, z: Tensor, segments: ClassSegments, places: Places, slots: SlotState, active: Tensor) -> None:
-        places = self.memory.write(z, segments, places, self.calls)
+    def _remember(
+        self,
+        z: Tensor,
+        segments: ClassSegments,
+        folded: Folded | None,
+        places: Places,
+        slots: SlotState,
+        remembered: Tensor,
+    ) -> None:
+        places = self.memory.write(z, segments, places, self.calls, folded)
+        written = segments if folded is None else folded.segments
+        rings = self.memory.rings(places.place)
         # a class without a memory starts with slots scattered around its first samples
         usable = torch.where(storable(z).unsqueeze(1), z, 0)
-        first = class_mean(usable, segments).unsqueeze(1) + self.scatter * self.pooled_variance.mean().sqrt()
-        known = active[:, None, None]
-        self.slot_mean.index_copy_(0, places.place, torch.where(known, slots.mean, first))
-        share = torch.where(active[:, None], slots.share, 1 / self.num_slots)
-        self.slot_share.index_copy_(0, places.place, share)
+        spread = self.scatter * self._pooled_level(written.num_rows).sqrt()
+        first = class_mean(usable, written).unsqueeze(1) + spread
+        self.slot_mean.index_copy_(0, rings, torch.where(remembered[:, None, None], slots.mean, first))
+        self.slot_share.index_copy_(0, rings, torch.where(remembered[:, None], slots.share, 1 / self.num_slots))
 
     def _maintain_if_due(self, z: Tensor) -> None:
         if torch.compiler.is_compiling() or (z.is_cuda and torch.cuda.is_current_stream_capturing()):
@@ -295,7 +328,6 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
             self.maintain()
         self._step += 1
 
-    @torch.no_grad()
     def maintain(self, chunk: int = 256) -> None:
         """Try slots seeded anew in every remembered class, and renew the principal axes.
 
@@ -303,41 +335,9 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         where forward is compiled or replayed as a CUDA graph.
         """
         training = self.training
-        scatter, samples = torch.zeros_like(self.basis), self.pooled_variance.new_zeros(())
         self.eval()  # the pooled variance follows batches, not this look around
-        for begin in range(0, self.memory.max_classes, chunk):
-            index = torch.arange(begin, min(begin + chunk, self.memory.max_classes), device=self.seed.device)
-            bank, valid = self.memory.read(index, self.calls)
-            current = SlotState(self.slot_mean[index], self.slot_share[index])
-            (mean, share), kept = self._settled(bank, valid, current)
-            keys, equal = bank @ self.key.T, torch.full_like(current.share, 1 / self.num_slots)
-            for attempt in range(_RESEEDING_TRIES):
-                picked = greedy_plus_plus(keys, valid, self.num_slots, self.seed + 1 + attempt, self.calls + begin)
-                means = bank.gather(1, picked.unsqueeze(-1).expand(-1, -1, self.feature_dim))
-                other, tried = self._settled(bank, valid, SlotState(means, equal))
-                better = tried > kept
-                mean = torch.where(better[:, None, None], other.mean, mean)
-                share, kept = torch.where(better[:, None], other.share, share), torch.maximum(tried, kept)
-            self.slot_mean[index], self.slot_share[index] = mean, share
-            if self.rotated:
-                scatter += within_component_scatter(bank, self.attend(bank, valid, SlotState(mean, share)))
-                samples += valid.sum()
-        if self.rotated:
-            self._renew_basis(scatter / samples.clamp_min(1))
+        renew_slots(self, chunk)
         self.train(training)
-
-    def _settled(self, bank: Tensor, valid: Tensor, slots: SlotState) -> tuple[SlotState, Tensor]:
-        """Slots after several rounds, and the log-likelihood (R,) of the class's memory under them."""
-        for _ in range(4):
-            assigned = self.attend(bank, valid, slots)
-            slots, mixtures = self.mixtures(bank, assigned)
-        likelihood = expected_log_density(self.rotate(bank), None, mixtures, self.noise_variance)
-        return slots, (likelihood * valid).sum(-1)
-
-    def _renew_basis(self, covariance: Tensor) -> None:
-        scale, axes = torch.linalg.eigh(covariance)
-        self.basis.copy_(axes.flip(-1))
-        self.pooled_variance.copy_(scale.flip(-1).clamp_min(0))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)

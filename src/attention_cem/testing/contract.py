@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from attention_cem.surrogates.base import ConditionalEntropySurrogate
+from attention_cem.surrogates.base import ConditionalEntropySurrogate, SurrogateOutput
 
 
 def refusal(action: Callable[[], object]) -> str:
@@ -49,13 +49,21 @@ class SurrogateContract:
         self.warm_up(surrogate)
         return surrogate.eval()
 
+    def call(
+        self, surrogate: ConditionalEntropySurrogate, z: Tensor, y: Tensor, sample: Tensor | None = None
+    ) -> SurrogateOutput:
+        """The surrogate's output; samples are numbered, in order unless told, where it ``uses_sample``."""
+        if not surrogate.uses_sample:
+            return surrogate(z, y)
+        return surrogate(z, y, sample=torch.arange(len(y)) if sample is None else sample)
+
     def warm_up(self, surrogate: ConditionalEntropySurrogate) -> None:
         """Override where a surrogate needs data before its first batch (fitting, filling a bank)."""
 
     def test_contract__output_is_a_scalar_with_a_graph_and_detached_diagnostics(self) -> None:
         z, y = self.batch()
         z.requires_grad_()
-        output = self.prepared()(z, y)
+        output = self.call(self.prepared(), z, y)
         assert output.rob_loss.shape == () and output.rob_loss.requires_grad
         assert output.rob_loss > 0, "make() must return a surrogate that is active"
         assert output.intra_mse.shape == () and not output.intra_mse.requires_grad
@@ -68,16 +76,16 @@ class SurrogateContract:
         for size in (0, 1):
             z, y = self.batch(size)
             z.requires_grad_()
-            output = surrogate(z, y)
+            output = self.call(surrogate, z, y)
             output.rob_loss.backward()
             assert torch.isfinite(output.rob_loss) and z.grad is not None and torch.isfinite(z.grad).all()
 
     def test_contract__order_and_names_of_classes_do_not_matter(self) -> None:
         surrogate = self.prepared()
         z, y = self.batch()
-        loss, mse, _ = surrogate(z, y)
+        loss, mse, _ = self.call(surrogate, z, y)
         order = torch.randperm(len(y), generator=torch.Generator().manual_seed(1))
-        permuted = surrogate(z[order], y[order])
+        permuted = self.call(surrogate, z[order], y[order], order)
         torch.testing.assert_close(permuted.rob_loss, loss, rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(permuted.intra_mse, mse, rtol=1e-10, atol=1e-12)
         renamed = self.renamed(surrogate, z, y, {label: 1000 - 13 * label for label in y.unique().tolist()})
@@ -85,46 +93,47 @@ class SurrogateContract:
 
     def renamed(self, surrogate: ConditionalEntropySurrogate, z: Tensor, y: Tensor, names: dict[int, int]) -> Tensor:
         """The loss after renaming labels; override where the state holds label names."""
-        return surrogate(z, torch.tensor([names[label] for label in y.tolist()])).rob_loss
+        return self.call(surrogate, z, torch.tensor([names[label] for label in y.tolist()])).rob_loss
 
     def test_contract__image_shaped_features_equal_flat_ones(self) -> None:
         surrogate = self.prepared()
         z, y = self.batch()
-        torch.testing.assert_close(surrogate(z.view(len(y), 3, 2, 1), y).rob_loss, surrogate(z, y).rob_loss)
+        losses = [self.call(surrogate, shaped, y).rob_loss for shaped in (z.view(len(y), 3, 2, 1), z)]
+        torch.testing.assert_close(*losses)
 
     def test_contract__any_float_dtype_is_taken(self) -> None:
         surrogate = self.prepared().float()
         z, y = self.batch()
         for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
             leaf = z.to(dtype).requires_grad_()
-            output = surrogate(leaf, y)
+            output = self.call(surrogate, leaf, y)
             output.rob_loss.backward()
             assert output.rob_loss.dtype == torch.float32 and leaf.grad is not None and leaf.grad.dtype == dtype
 
     def test_contract__gradcheck(self) -> None:
         surrogate = self.prepared()
         z, y = self.batch(12, 3)
-        assert torch.autograd.gradcheck(lambda z: surrogate(z, y).rob_loss, z.requires_grad_(), atol=1e-6)
+        assert torch.autograd.gradcheck(lambda z: self.call(surrogate, z, y).rob_loss, z.requires_grad_(), atol=1e-6)
 
     def test_contract__nonfinite_features_reach_the_loss_and_are_counted(self) -> None:
         for bad in (float("nan"), float("inf")):
             surrogate = self.prepared().train()
             z, y = self.batch()
             z[3, 2] = bad
-            output = surrogate(z, y)
+            output = self.call(surrogate, z, y)
             assert not torch.isfinite(output.rob_loss)
             assert int(output.diagnostics["nonfinite_calls"]) == 1
 
     def test_contract__save_load_continue_is_bit_identical(self) -> None:
         first = self.prepared().train()
         for seed in range(3):
-            first(*self.batch(seed=seed))
+            self.call(first, *self.batch(seed=seed))
         torch.manual_seed(99)
         second = self.make().double().train()
         second.load_state_dict(copy.deepcopy(first.state_dict()))
         for seed in range(3, 6):
             z, y = self.batch(seed=seed)
-            ours, theirs = first(z, y), second(z, y)
+            ours, theirs = self.call(first, z, y), self.call(second, z, y)
             assert torch.equal(ours.rob_loss, theirs.rob_loss) and torch.equal(ours.intra_mse, theirs.intra_mse)
             for name, value in ours.diagnostics.items():
                 assert torch.equal(value, theirs.diagnostics[name]), name
@@ -148,4 +157,14 @@ class SurrogateContract:
             (z, y[:, None], "(24, 1)"),
             (z.long(), y, "int64"),
         ):
-            assert received in refusal(partial(surrogate, features, labels))
+            assert received in refusal(partial(self.call, surrogate, features, labels))
+
+    def test_contract__sample_is_asked_for_where_it_is_used_and_ignored_elsewhere(self) -> None:
+        surrogate = self.prepared()
+        z, y = self.batch()
+        if not surrogate.uses_sample:
+            assert torch.equal(surrogate(z, y, sample=torch.arange(len(y))).rob_loss, surrogate(z, y).rob_loss)
+            return
+        assert "sample" in refusal(partial(surrogate, z, y))
+        for wrong, received in ((torch.arange(5), "(5,)"), (torch.zeros(len(y)), "float32")):
+            assert received in refusal(partial(surrogate, z, y, sample=wrong))

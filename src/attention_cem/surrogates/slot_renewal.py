@@ -1,0 +1,70 @@
+"""Slots tried anew: k-means++ seeds in every remembered class, kept where they explain its memory better."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from attention_cem.surrogates.folds import by_fold
+from attention_cem.surrogates.mixture import degrees_of_freedom, expected_log_density, within_component_scatter
+from attention_cem.surrogates.seeding import greedy_plus_plus
+from attention_cem.surrogates.slot_lookup import SlotState
+
+if TYPE_CHECKING:
+    from attention_cem.surrogates.slot_mixture import SlotMixtureCEM
+
+_TRIES = 4  # a single try ends in a poor optimum now and then
+
+
+@torch.no_grad()
+def renew_slots(surrogate: SlotMixtureCEM, chunk: int) -> None:
+    """Try other slots in all rows of a surrogate in evaluation mode, ``chunk`` at a time; then renew its axes.
+
+    ``chunk`` must be even, so that the folds of a class stay together.
+    """
+    scatter, samples = torch.zeros_like(surrogate.basis), surrogate.pooled_variance.new_zeros(())
+    rows = surrogate.memory.max_classes * surrogate.memory.folds
+    for begin in range(0, rows, chunk):
+        index = torch.arange(begin, min(begin + chunk, rows), device=surrogate.seed.device)
+        bank, valid = surrogate.memory.read(index, surrogate.calls)
+        slots = _best_slots(surrogate, bank, valid, index)
+        surrogate.slot_mean[index], surrogate.slot_share[index] = slots
+        if surrogate.rotated:
+            assigned = surrogate.attend(bank, valid, slots)
+            if surrogate.cross_fit:
+                scatter += torch.stack(
+                    [within_component_scatter(*fold) for fold in zip(by_fold(bank), by_fold(assigned), strict=True)]
+                )
+                samples = samples + by_fold(degrees_of_freedom(assigned)).sum((1, 2))[:, None, None]
+            else:
+                scatter += within_component_scatter(bank, assigned)
+                samples = samples + valid.sum()
+    if surrogate.rotated:
+        scale, axes = torch.linalg.eigh(scatter / samples.clamp_min(1))
+        surrogate.basis.copy_(axes.flip(-1))
+        surrogate.pooled_variance.copy_(scale.flip(-1).clamp_min(0))
+
+
+def _best_slots(surrogate: SlotMixtureCEM, bank: Tensor, valid: Tensor, index: Tensor) -> SlotState:
+    slots = SlotState(surrogate.slot_mean[index], surrogate.slot_share[index])
+    keys, equal = bank @ surrogate.key.T, torch.full_like(slots.share, 1 / surrogate.num_slots)
+    (mean, share), kept = _settled(surrogate, bank, valid, slots)
+    for attempt in range(_TRIES):
+        seed, step = surrogate.seed + 1 + attempt, surrogate.calls + index[0]
+        picked = greedy_plus_plus(keys, valid, surrogate.num_slots, seed, step)
+        means = bank.gather(1, picked.unsqueeze(-1).expand(-1, -1, surrogate.feature_dim))
+        other, tried = _settled(surrogate, bank, valid, SlotState(means, equal))
+        better = tried > kept
+        mean = torch.where(better[:, None, None], other.mean, mean)
+        share, kept = torch.where(better[:, None], other.share, share), torch.maximum(tried, kept)
+    return SlotState(mean, share)
+
+
+def _settled(surrogate: SlotMixtureCEM, bank: Tensor, valid: Tensor, slots: SlotState) -> tuple[SlotState, Tensor]:
+    """Slots after several rounds, and the log-likelihood (R,) of the class's memory under them."""
+    for _ in range(4):
+        slots, mixtures = surrogate.mixtures(bank, surrogate.attend(bank, valid, slots))
+    likelihood = expected_log_density(surrogate.rotate(bank), None, mixtures, surrogate.noise_variance)
+    return slots, (likelihood * valid).sum(-1)
