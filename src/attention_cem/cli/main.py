@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 import attention_cem
+from attention_cem.nearest_names import did_you_mean
 
 # Each module has `main(arguments) -> exit code`; it is imported only when its command is called.
 COMMANDS = {
@@ -35,8 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"attention-cem {attention_cem.__version__}")
         return 0
     if given[0] not in COMMANDS:
-        near = difflib.get_close_matches(given[0], COMMANDS, n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else f"; there are: {', '.join(COMMANDS)}"
+        hint = did_you_mean(given[0], COMMANDS, otherwise=f"; there are: {', '.join(COMMANDS)}")
         print(f"attention-cem: unknown command '{given[0]}'{hint}", file=sys.stderr)
         return 2
     module, _ = COMMANDS[given[0]]

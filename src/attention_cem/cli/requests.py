@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Sequence
 
 from attention_cem.cli.settings import SettingsParser
+from attention_cem.nearest_names import nearest_names
 from attention_cem.training.config_checks import ConfigError
 
 
@@ -40,7 +40,7 @@ def parse_strictly(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
     if not rest[0].startswith("-"):
         raise ConfigError(f"unexpected argument {rest[0]!r}; one folder is expected")
     name = rest[0].partition("=")[0]
-    near = difflib.get_close_matches(name, parser._option_string_actions, n=1)
+    near = nearest_names(name, parser._option_string_actions)
     raise ConfigError(f"unknown option {name}{f'; did you mean {near[0]}?' if near else '; see --help'}")
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import shlex
 import tomllib
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
+from attention_cem.nearest_names import nearest_names
 from attention_cem.training.config_checks import ConfigError
 from attention_cem.training.config_reading import flatten, free_tables, is_free, setting_names, unknown_setting
 
@@ -113,10 +113,9 @@ def _unknown_option(parser: argparse.ArgumentParser, name: str) -> ConfigError:
     if "." in name:
         return unknown_setting(name)
     own = [option for option in parser._option_string_actions if "." not in option]
-    near = difflib.get_close_matches(f"--{name}", own, n=1)
-    # People write --epochs for --train.epochs: look for it by its last part too.
-    inside = [setting for setting in setting_names() if setting.split(".")[-1] == name]
-    guess = near or [f"--{setting}" for setting in inside]
+    # People write --epochs for --train.epochs: look for it by its last part first.
+    inside = [f"--{setting}" for setting in setting_names() if setting.split(".")[-1] == name]
+    guess = inside or nearest_names(f"--{name}", own)
     hint = f"; did you mean {guess[0]}?" if guess else "; see --help"
     return ConfigError(f"unknown option --{name}{hint}")
 

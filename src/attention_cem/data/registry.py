@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from attention_cem.data.image_set import ImageData
+from attention_cem.nearest_names import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ def lookup_data(name: str) -> DataSource:
         ValueError: unknown data set 'syntetic'; did you mean 'synthetic'? Known: ...
     """
     if name not in _SOURCES:
-        raise ValueError(f"unknown data set {name!r}{_hint(name, known_data())} Known: {', '.join(known_data())}")
+        hint = did_you_mean(name, known_data(), otherwise=".")
+        raise ValueError(f"unknown data set {name!r}{hint} Known: {', '.join(known_data())}")
     return _SOURCES[name]
 
 
@@ -65,14 +66,9 @@ def check_options(source: DataSource, options: Iterable[str]) -> None:
     """Refuse options that the data set's loader does not take."""
     for option in options:
         if option not in source.options:
-            hint = _hint(option, source.options)
+            hint = did_you_mean(option, source.options, otherwise=".")
             takes = ", ".join(source.options) or "none"
             raise ValueError(f"data set {source.name!r} has no option {option!r}{hint} It takes {takes}")
-
-
-def _hint(name: str, known: tuple[str, ...]) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {nearest[0]!r}?" if nearest else "."
 
 
 def known_data() -> tuple[str, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
 from typing import Any, TypeVar
+
+from attention_cem.nearest_names import did_you_mean
 
 from .base import Defence
 
@@ -56,14 +57,16 @@ def build_defence(config: Mapping[str, Any], context: Mapping[str, Any] | None =
         importlib.import_module(_ELSEWHERE[name])
     if name not in _KNOWN:
         names = sorted({*_KNOWN, *_ELSEWHERE})
-        raise ValueError(f"unknown defence {name!r}{_nearest(name, names)} Known: {', '.join(names)}")
+        hint = did_you_mean(name, names, otherwise=".")
+        raise ValueError(f"unknown defence {name!r}{hint} Known: {', '.join(names)}")
     kind = _KNOWN[name]
     accepted = inspect.signature(kind.__init__).parameters
     arguments = {key: value for key, value in config.items() if key not in ("name", "guarantee")}
     for key in arguments:
         if key not in accepted or key == "self":
             known = [parameter for parameter in accepted if parameter != "self"]
-            raise ValueError(f"{name} has no parameter {key!r}{_nearest(key, known)} Known: {', '.join(known)}")
+            hint = did_you_mean(key, known, otherwise=".")
+            raise ValueError(f"{name} has no parameter {key!r}{hint} Known: {', '.join(known)}")
     for key, value in (context or {}).items():
         if key in accepted:
             arguments.setdefault(key, value)
@@ -75,8 +78,3 @@ def build_defence(config: Mapping[str, Any], context: Mapping[str, Any] | None =
     if missing:
         raise ValueError(f"{name} needs {', '.join(missing)}, received {', '.join(arguments) or 'nothing'}")
     return kind(**arguments)
-
-
-def _nearest(word: str, known: Any) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else "."

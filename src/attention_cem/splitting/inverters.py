@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from attention_cem.nearest_names import did_you_mean
 from attention_cem.splitting.bottleneck import xavier_init
 from attention_cem.splitting.inverter_geometry import grid_layer, resampling
-from attention_cem.splitting.naming import did_you_mean
 
 INVERTER_PRESETS: dict[str, dict[str, int]] = {
     "reference": {"width": 64, "blocks": 8},
@@ -117,7 +117,7 @@ def build_inverter(preset: str, z_shape: Sequence[int], image_shape: Sequence[in
     711539
     """
     if preset not in INVERTER_PRESETS:
-        raise ValueError(f"unknown inverter preset '{preset}'; {did_you_mean(preset, INVERTER_PRESETS)}")
+        raise ValueError(f"unknown inverter preset '{preset}'{did_you_mean(preset, INVERTER_PRESETS, limit=3)}")
     size = INVERTER_PRESETS[preset]
     return ResidualInverter(z_shape, image_shape, width=size["width"], blocks=size["blocks"])
 

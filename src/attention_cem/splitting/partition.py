@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, fx, nn
 
-from attention_cem.splitting.naming import did_you_mean
+from attention_cem.nearest_names import did_you_mean
 from attention_cem.splitting.tracing import trace_around
 
 
@@ -99,7 +99,7 @@ def _layer(model: nn.Module, at: str) -> nn.Module:
     try:
         layer = model.get_submodule(at)
     except AttributeError:
-        raise ValueError(f"{type(model).__name__} has no layer '{at}'; {did_you_mean(at, known)}") from None
+        raise ValueError(f"{type(model).__name__} has no layer '{at}'{did_you_mean(at, known, limit=3)}") from None
     if layer is model:
         raise ValueError(f"cannot cut behind the whole model (at={at!r}); name a layer inside it")
     return layer

@@ -10,9 +10,9 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from attention_cem.nearest_names import did_you_mean
 from attention_cem.splitting.bottleneck import Bottleneck
 from attention_cem.splitting.cutting import split
-from attention_cem.splitting.naming import did_you_mean
 from attention_cem.splitting.split_model import SplitModel
 
 _Build = TypeVar("_Build", bound=Callable[[int, Sequence[int]], nn.Module])
@@ -63,7 +63,7 @@ def get_backbone(name: str) -> Backbone:
     if name in _OWN_BACKBONES:
         import_module(_OWN_BACKBONES[name])
     if name not in _BACKBONES:
-        raise ValueError(f"unknown backbone '{name}'; {did_you_mean(name, backbone_names())}")
+        raise ValueError(f"unknown backbone '{name}'{did_you_mean(name, backbone_names(), limit=3)}")
     return _BACKBONES[name]
 
 

@@ -33,7 +33,6 @@ noise.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 import os
@@ -43,6 +42,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from attention_cem.nearest_names import did_you_mean
 from attention_cem.training.config import Config
 from attention_cem.training.config_checks import ConfigError
 from attention_cem.training.config_reading import config_hash, load_config
@@ -152,8 +152,7 @@ def load_study(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     tree = read_study_file(file)
     for key in tree:
         if key not in _KEYS:
-            near = difflib.get_close_matches(key, _KEYS, n=1)
-            raise ConfigError(f"unknown key {key!r} in {file}{f'; did you mean {near[0]!r}?' if near else ''}")
+            raise ConfigError(f"unknown key {key!r} in {file}{did_you_mean(key, _KEYS)}")
     name = tree.get("name", file.stem)
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise ConfigError(f"a study's name is letters, digits, dots, dashes and underscores, got {name!r}")

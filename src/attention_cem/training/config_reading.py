@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import os
@@ -14,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from attention_cem.nearest_names import did_you_mean, nearest_names
 from attention_cem.training.config import Config
 from attention_cem.training.config_checks import ConfigError, check_config
 from attention_cem.training.toml_reading import read_toml
@@ -101,7 +101,7 @@ def free_tables() -> tuple[str, ...]:
 
 def unknown_setting(name: str) -> ConfigError:
     """The error for a name that is no setting."""
-    near = difflib.get_close_matches(name, list(setting_names()), n=1, cutoff=0.5)
+    near = nearest_names(name, setting_names())
     if near and near[0] in free_tables():
         entry = name.split(".")[near[0].count(".") + 1 :] or ["KEY"]
         near = [".".join([near[0], *entry])]
@@ -224,8 +224,7 @@ def _checked(value: Any, kind: Any, name: str) -> Any:
         return _checked(value, next(part for part in parts if part is not type(None)), name)
     if origin is Literal:
         if value not in parts:
-            near = difflib.get_close_matches(str(value), [str(part) for part in parts], n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(str(value), map(str, parts), otherwise="")
             raise ConfigError(f"{name} must be one of {', '.join(map(repr, parts))}, got {value!r}{hint}")
         return value
     if kind is Any:
