@@ -22,6 +22,14 @@ class Batch(NamedTuple):
     labels: Tensor
 
 
+class NumberedBatch(NamedTuple):
+    """A `Batch`, and the number ``(n,)`` int64 by which each image is known in every epoch."""
+
+    images: Tensor
+    labels: Tensor
+    sample: Tensor
+
+
 class Batches:
     """Batches of an image set, as a function of the epoch.
 
@@ -80,6 +88,7 @@ class Batches:
         self.device = image_set.device if device is None else torch.device(device)
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
         self._labels = image_set.labels.cpu()
+        self._sample: Tensor | None = None
         if classes_per_batch is not None:
             _check_balance(self._labels, batch_size, classes_per_batch, shuffle)
         if not len(self):
@@ -101,13 +110,28 @@ class Batches:
         order = shuffled_order(n, self.seed, epoch) if self.shuffle else torch.arange(n)
         return order[: len(self) * self.batch_size]
 
+    @property
+    def sample(self) -> Tensor:
+        """A number for each image of the set, int64 on the images' device; those of a class follow one another."""
+        if self._sample is None:
+            self._sample = numbers_by_class(self._labels).to(self.image_set.device)
+        return self._sample
+
     def __call__(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
         """Yield this rank's part of the batches of ``epoch``, from ``start_batch`` on."""
+        return (batch for _, batch in self._checked(epoch, start_batch))
+
+    def numbered(self, epoch: int, start_batch: int = 0) -> Iterator[NumberedBatch]:
+        """The same, each with the numbers of its images."""
+        batches = self._checked(epoch, start_batch)
+        return (NumberedBatch(*batch, self._to_device(self.sample[positions])) for positions, batch in batches)
+
+    def _checked(self, epoch: int, start_batch: int) -> Iterator[tuple[Tensor, Batch]]:
         if epoch < 0 or not 0 <= start_batch <= len(self):
             raise ValueError(f"expected epoch ≥ 0 and start_batch in [0, {len(self)}], got {epoch} and {start_batch}")
         return self._iterate(epoch, start_batch)
 
-    def _iterate(self, epoch: int, start_batch: int) -> Iterator[Batch]:
+    def _iterate(self, epoch: int, start_batch: int) -> Iterator[tuple[Tensor, Batch]]:
         global_batches = self.order(epoch).to(self.image_set.device).split(self.batch_size)
         for number in range(start_batch, len(self)):
             n = len(global_batches[number])
@@ -120,7 +144,7 @@ class Batches:
             else:
                 generator = generator_for("augment", self.seed, epoch, number, device=self.device)
                 images = self.augment.apply(images, self.augment.draw(n, generator).part(start, stop))
-            yield Batch(images.contiguous(memory_format=self.memory_format), labels)
+            yield positions, Batch(images.contiguous(memory_format=self.memory_format), labels)
 
     def _to_device(self, tensor: Tensor) -> Tensor:
         if tensor.device == self.device:
@@ -128,6 +152,20 @@ class Batches:
         # Pinned memory lets the copy overlap with the work queued before it.
         source = tensor.pin_memory() if self.device.type == "cuda" else tensor
         return source.to(self.device, non_blocking=True)
+
+
+def numbers_by_class(labels: Tensor) -> Tensor:
+    """A number (N,) for each image that depends on the set alone and runs on within a class, from an even one.
+
+    >>> numbers_by_class(torch.tensor([0, 1, 0, 1, 1]))
+    tensor([0, 4, 1, 5, 6])
+    """
+    order = torch.argsort(labels, stable=True)
+    count = torch.bincount(labels)
+    start = (count.cumsum(0) - count)[labels[order]]
+    width = int(count.max()) + int(count.max()) % 2 if len(labels) else 0
+    number = labels[order] * width + torch.arange(len(labels)) - start
+    return torch.empty_like(order).scatter(0, order, number)
 
 
 def _check_sharing(batch_size: int, rank: int, world_size: int) -> None:

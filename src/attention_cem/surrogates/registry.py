@@ -22,6 +22,17 @@ def surrogate_names() -> list[str]:
     return sorted(_REGISTRY)
 
 
+def surrogate_defaults(name: str) -> dict[str, Any]:
+    """The arguments that the surrogate called ``name`` takes and their defaults, None where it has none.
+
+    >>> from attention_cem.surrogates.registry import surrogate_defaults
+    >>> surrogate_defaults("slot_mixture")["bank_size"]
+    128
+    """
+    accepted = inspect.signature(_REGISTRY[name]).parameters if name in _REGISTRY else {}
+    return {key: None if each.default is each.empty else each.default for key, each in accepted.items()}
+
+
 def build_surrogate(
     name: str, *, feature_dim: int, num_classes: int, reg_strength: float, **arguments: Any
 ) -> ConditionalEntropySurrogate:

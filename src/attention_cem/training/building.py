@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from math import prod
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attention_cem.data import Augment, Batches, ImageData, ImageSet, load_data, split_validation
 from attention_cem.defences import DefenceStack, build_stack, model_context
 from attention_cem.splitting import BlindInput, Bottleneck, SplitModel, build_split_model, z_shape_of
 from attention_cem.surrogates import build_surrogate
 from attention_cem.surrogates.base import ConditionalEntropySurrogate
+from attention_cem.surrogates.registry import surrogate_defaults
 from attention_cem.training.config import Config, DataConfig, ModelConfig
 from attention_cem.training.config_checks import ConfigError
 from attention_cem.training.distributed import World
@@ -159,8 +160,13 @@ def build_networks(
     num_classes: int,
     device: torch.device,
     model: SplitModel | None = None,
+    *,
+    cross_fit: bool = False,
 ) -> Networks:
-    """Make (or take) the split model, then its defences and its surrogate; the seed decides all start values."""
+    """Make (or take) the split model, then its defences and its surrogate; the seed decides all start values.
+
+    ``cross_fit`` is what `cross_fit_reason` found; what the configuration says goes before it.
+    """
     cpu = torch.device("cpu")
     if model is None:
         seed_stream(cpu, "model", config.train.seed)
@@ -178,7 +184,7 @@ def build_networks(
         | {"noise_sigma": config.defence.get("gaussian_noise", {}).get("sigma") or DEFAULT_SIGMA},
     )
     seed_stream(cpu, "surrogate", config.train.seed)
-    surrogate = _surrogate(config, stack, prod(z_shape), num_classes)
+    surrogate = _surrogate(config, stack, prod(z_shape), num_classes, cross_fit)
     model.to(device).train()
     if device.type == "cuda":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -195,7 +201,7 @@ def _bottleneck(settings: ModelConfig) -> Bottleneck | None:
 
 
 def _surrogate(
-    config: Config, stack: DefenceStack, feature_dim: int, num_classes: int
+    config: Config, stack: DefenceStack, feature_dim: int, num_classes: int, cross_fit: bool
 ) -> ConditionalEntropySurrogate | None:
     settings = config.surrogate
     if settings.name == "none":
@@ -207,10 +213,43 @@ def _surrogate(
             feature_dim=feature_dim,
             num_classes=num_classes,
             reg_strength=sigma,
-            **settings.arguments,
+            **({"cross_fit": True} if cross_fit else {}) | settings.arguments,
         )
     except TypeError as error:
         raise ConfigError(f"surrogate.arguments do not fit {settings.name}: {error}") from None
+
+
+def cross_fit_reason(config: Config, labels: Tensor) -> str | None:
+    """Why the run's surrogate must not measure samples against themselves, in words; None where it need not mind.
+
+    Only for surrogates that take ``cross_fit`` and ``bank_size``, and only if the configuration does not say. A memory
+    of ``bank_size`` features spans w = bank_size / n epochs of a class with n images. Epochs are shuffled, so that an
+    image's earlier feature is still remembered when it returns with a chance of about w²/2: half a per cent for a tenth
+    of an epoch, one in two for a whole one.
+
+    Args:
+        config: of the run.
+        labels: of all training images.
+
+    >>> from attention_cem.training import load_config
+    >>> config = load_config(overrides={"surrogate.name": "slot_mixture", "surrogate.arguments.bank_size": 20})
+    >>> cross_fit_reason(config, torch.arange(3).repeat(200)) is None
+    True
+    >>> cross_fit_reason(config, torch.arange(3).repeat(199))
+    'a memory of 20 features a class is more than a tenth of the 199 training images of the smallest class'
+    """
+    defaults, arguments = surrogate_defaults(config.surrogate.name), config.surrogate.arguments
+    bank_size = arguments.get("bank_size", defaults.get("bank_size"))
+    if "cross_fit" not in defaults or "cross_fit" in arguments or not isinstance(bank_size, int):
+        return None
+    present = torch.bincount(labels.cpu())
+    smallest = int(present[present > 0].min())
+    if bank_size * 10 <= smallest:
+        return None
+    return (
+        f"a memory of {bank_size} features a class is more than a tenth of the {smallest} training images "
+        "of the smallest class"
+    )
 
 
 def state_modules(networks: Networks, monitor: nn.Module) -> dict[str, nn.Module]:

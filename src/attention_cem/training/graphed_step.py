@@ -22,6 +22,7 @@ class _Recording:
     graph: torch.cuda.CUDAGraph
     images: Tensor
     labels: Tensor
+    sample: Tensor | None
     vectors: dict[str, Tensor]
 
 
@@ -46,36 +47,39 @@ class GraphedStep:
         self._eager: dict[SurrogateMode, int] = {}
         self._recorded: dict[SurrogateMode, _Recording] = {}
 
-    def __call__(self, images: Tensor, labels: Tensor, mode: SurrogateMode) -> None:
-        """Train on one batch."""
+    def __call__(self, images: Tensor, labels: Tensor, mode: SurrogateMode, sample: Tensor | None = None) -> None:
+        """Train on one batch; ``sample`` as for the step, given always or never."""
         if mode not in self._recorded:
             done = self._eager.get(mode, 0)
             if done < _EAGER_STEPS:
                 self._eager[mode] = done + 1
-                self._run_aside(images, labels, mode)
+                self._run_aside(images, labels, mode, sample)
                 return
-            self._recorded[mode] = self._record(images, labels, mode)
+            self._recorded[mode] = self._record(images, labels, mode, sample)
         recording = self._recorded[mode]
         recording.images.copy_(images)
         recording.labels.copy_(labels)
+        if recording.sample is not None and sample is not None:
+            recording.sample.copy_(sample)
         recording.graph.replay()
         self.step.last_vectors = recording.vectors
 
-    def _run_aside(self, images: Tensor, labels: Tensor, mode: SurrogateMode) -> None:
+    def _run_aside(self, images: Tensor, labels: Tensor, mode: SurrogateMode, sample: Tensor | None) -> None:
         current = torch.cuda.current_stream(self.step.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
-            self.step(images, labels, mode)
+            self.step(images, labels, mode, sample)
         current.wait_stream(self._stream)
 
-    def _record(self, images: Tensor, labels: Tensor, mode: SurrogateMode) -> _Recording:
+    def _record(self, images: Tensor, labels: Tensor, mode: SurrogateMode, sample: Tensor | None) -> _Recording:
         own_images, own_labels = torch.empty_like(images), torch.empty_like(labels)
+        own_sample = None if sample is None else torch.empty_like(sample)
         graph = torch.cuda.CUDAGraph()
         # Gradients of earlier steps must go first: those made while recording live in the graph's memory.
         self.step.optimiser.zero_grad(set_to_none=True)
         with _silent(), torch.cuda.graph(graph, stream=self._stream):
-            self.step(own_images, own_labels, mode)
-        return _Recording(graph, own_images, own_labels, self.step.last_vectors)
+            self.step(own_images, own_labels, mode, own_sample)
+        return _Recording(graph, own_images, own_labels, own_sample, self.step.last_vectors)
 
 
 @contextmanager

@@ -62,7 +62,14 @@ def load_run(
     channels, height, width = facts["image_shape"]
     shape = (int(channels), int(height), int(width))
     with torch.random.fork_rng(devices=[]):
-        networks = build_networks(config, shape, len(facts["class_names"]), torch.device(device), model)
+        networks = build_networks(
+            config,
+            shape,
+            len(facts["class_names"]),
+            torch.device(device),
+            model,
+            cross_fit=bool(facts.get("cross_fit", False)),  # runs from before it do not say
+        )
     modules: dict[str, Any] = {"model": networks.model, "defences": networks.stack}
     if networks.surrogate is not None:
         modules["surrogate"] = networks.surrogate

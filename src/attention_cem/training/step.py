@@ -77,7 +77,7 @@ class TrainingStep:
         monitor: NonFiniteMonitor | None = None,
         client: Callable[[Tensor], Tensor] | None = None,
         server: Callable[[Tensor], Tensor] | None = None,
-        estimate: Callable[[Tensor, Tensor], SurrogateOutput] | None = None,
+        estimate: Callable[..., SurrogateOutput] | None = None,
     ) -> None:
         self.model, self.stack, self.surrogate, self.optimiser = model, stack, surrogate, optimiser
         self.settings = settings
@@ -96,16 +96,21 @@ class TrainingStep:
         beside = self.device.type == "cuda" and self.world.size == 1
         self._side_stream = torch.cuda.Stream(self.device) if beside else None
 
-    def __call__(self, images: Tensor, labels: Tensor, mode: SurrogateMode) -> None:
-        """Train on float images ``(N, C, H, W)`` and int64 labels ``(N,)``."""
-        values = self.gradients(images, labels, mode)
+    def __call__(self, images: Tensor, labels: Tensor, mode: SurrogateMode, sample: Tensor | None = None) -> None:
+        """Train on float images ``(N, C, H, W)`` and int64 labels ``(N,)``.
+
+        ``sample`` ``(N,)`` are the images' numbers, for a surrogate that ``uses_sample``.
+        """
+        values = self.gradients(images, labels, mode, sample)
         if self.settings.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.task_parameters, self.settings.clip_norm)
         self.optimiser.step()
         self.stack.after_step(self.model.client, self.optimiser)
         self.meter.add(values)
 
-    def gradients(self, images: Tensor, labels: Tensor, mode: SurrogateMode) -> dict[str, Tensor]:
+    def gradients(
+        self, images: Tensor, labels: Tensor, mode: SurrogateMode, sample: Tensor | None = None
+    ) -> dict[str, Tensor]:
         """Leave all gradients of the global batch in ``.grad``; return the step's scalars."""
         self.optimiser.zero_grad(set_to_none=True)
         with self._autocast():
@@ -117,7 +122,7 @@ class TrainingStep:
             penalties = self.stack.penalties(images, feature, labels)
             of_penalties = self._penalty_gradients(feature, penalties)
             active = mode is SurrogateMode.ACTIVE and self.surrogate is not None
-            output, rob = self._estimate_with_gradients(feature, labels) if active else (None, None)
+            output, rob = self._estimate_with_gradients(feature, labels, sample) if active else (None, None)
         with self._autocast():
             logits = self.server(self.stack(feature))
         logits = logits if logits.dtype == torch.float64 else logits.float()
@@ -134,7 +139,7 @@ class TrainingStep:
             )
         else:
             with torch.no_grad():
-                output = self._observe(feature, labels, mode, logits.shape[1])
+                output = self._observe(feature, labels, mode, logits.shape[1], sample)
             z.backward(feature.grad)
         task_loss = sum(penalties.values(), start=cross_entropy)
         self._share_gradients()
@@ -175,20 +180,27 @@ class TrainingStep:
         found = torch.autograd.grad(sum(penalties.values(), start=feature.new_zeros(())), wanted, allow_unused=True)
         return [(each, gradient) for each, gradient in zip(wanted, found, strict=True) if gradient is not None]
 
-    def _estimate_with_gradients(self, feature: Tensor, labels: Tensor) -> tuple[SurrogateOutput, RobGradients]:
-        output = self._estimate(feature, labels)
+    def _estimate_with_gradients(
+        self, feature: Tensor, labels: Tensor, sample: Tensor | None
+    ) -> tuple[SurrogateOutput, RobGradients]:
+        output = self._estimate(feature, labels, sample)
         scaled = self.settings.attention_loss_scale * output.rob_loss
         return output, rob_gradients(feature, scaled, self.surrogate or ())
 
-    def _estimate(self, feature: Tensor, labels: Tensor) -> SurrogateOutput:
+    def _estimate(self, feature: Tensor, labels: Tensor, sample: Tensor | None) -> SurrogateOutput:
         joined = self.world.gather_with_gradient(self.stack.emission(feature))
-        if self.estimate is None:
+        if self.estimate is None or self.surrogate is None:
             raise ValueError("this step has no surrogate")
-        return self.estimate(joined, self.world.gather(labels))
+        labels = self.world.gather(labels)
+        if not self.surrogate.uses_sample or sample is None:  # a surrogate that misses them says so itself
+            return self.estimate(joined, labels)
+        return self.estimate(joined, labels, sample=self.world.gather(sample))
 
-    def _observe(self, feature: Tensor, labels: Tensor, mode: SurrogateMode, num_classes: int) -> SurrogateOutput:
+    def _observe(
+        self, feature: Tensor, labels: Tensor, mode: SurrogateMode, num_classes: int, sample: Tensor | None
+    ) -> SurrogateOutput:
         if mode is SurrogateMode.OBSERVE and self.surrogate is not None:
-            return self._estimate(feature, labels)
+            return self._estimate(feature, labels, sample)
         flat = self.world.gather(self.stack.emission(feature)).flatten(1)
         return SurrogateOutput(flat.new_zeros(()), within_class_mse(flat, self.world.gather(labels), num_classes), {})
 

@@ -16,6 +16,7 @@ from attention_cem.training.best_weights import BestWeights
 from attention_cem.training.building import (
     build_images,
     build_networks,
+    cross_fit_reason,
     scoring_batches,
     state_modules,
     uses_bf16,
@@ -86,7 +87,10 @@ class Trainer:
         self.given_model = model is not None
         self.images = build_images(config, device, world, data)
         self.num_classes = len(self.images.class_names)
-        self.networks = build_networks(config, self.images.image_shape, self.num_classes, device, model)
+        self.cross_fit = cross_fit_reason(config, self.images.train.image_set.labels)
+        self.networks = build_networks(
+            config, self.images.image_shape, self.num_classes, device, model, cross_fit=self.cross_fit is not None
+        )
         self.model, self.stack, self.surrogate = self.networks.model, self.networks.stack, self.networks.surrogate
         self.monitor = NonFiniteMonitor(config.train.nonfinite_limit)
         self.leakage = LeakageMonitor(
@@ -152,6 +156,8 @@ class Trainer:
         if self.world.is_main:
             self.observer.started(self._facts_at_start())
             self._say_if_never_active()
+            if self.cross_fit is not None:
+                self.observer.message(f"cross_fit is on: {self.cross_fit}")
             if (remark := self.leakage.remark()) is not None:
                 self.observer.message(remark)
         self.world.share_from_main([*self.model.state_dict().values()])
@@ -180,10 +186,12 @@ class Trainer:
         times = EpochTimes(self.config.train.batch_size)
         if self.position.batch == 0:
             self._begin_epoch(epoch, fit=needs_fit and mode is not SurrogateMode.OFF)
-        for images, labels in self.images.train(epoch, self.position.batch):
+        numbered = self.surrogate is not None and self.surrogate.uses_sample
+        batches = self.images.train.numbered if numbered else self.images.train
+        for images, labels, *sample in batches(epoch, self.position.batch):
             self._apply_schedule(mode)
             seed_stream(self.device, "step", self.config.train.seed, epoch, self.position.batch, self.world.rank)
-            self.run_step(images, labels, mode)
+            self.run_step(images, labels, mode, *sample)
             self.position = self.position.after_step()
             times.steps += 1
             if self.world.is_main:
@@ -264,6 +272,7 @@ class Trainer:
             "image_shape": list(self.images.image_shape),
             "class_names": list(self.images.class_names),
             "given_model": self.given_model,
+            "cross_fit": self.cross_fit is not None,
         }
         return collect_state(self.modules, self.optimiser, self.step.meter, facts)
 
