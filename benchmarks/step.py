@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from attention_cem.attacks.repeated_step import captured
 from attention_cem.defences import build_stack, model_context
 from attention_cem.splitting import build_split_model
 from attention_cem.surrogates import build_surrogate
@@ -22,8 +23,7 @@ from attention_cem.training.activation import SurrogateMode
 from attention_cem.training.step import StepSettings, TrainingStep
 from benchmarks.timing import interleaved, machine
 
-BATCH, SIGMA = 128, 0.025
-held: list[Callable[[], None]] = []
+BATCH, SIGMA, WARM_UP = 128, 0.025, 11
 ALWAYS_ON = {"early_shut_steps": 0, "early_hard_thresh": 1.0, "early_gate_thresh": 1.0}
 SURROGATES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "slot": ("slot_cross", 10, ALWAYS_ON),
@@ -72,20 +72,6 @@ def training_step(device: str, name: str | None, compiled: bool = False) -> Call
     return partial(step, images, labels, mode)
 
 
-def captured(step: Callable[[], None]) -> Callable[[], None]:
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(11):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    held.append(step)  # the step keeps the tensors alive that the graph reads
-    return graph.replay
-
-
 def repeated(step: Callable[[], None], times: int = 20) -> Callable[[], None]:
     def run() -> None:
         for _ in range(times):
@@ -115,12 +101,12 @@ def main() -> int:
     graphs: dict[str, Callable[[], None]] = {}
     for name in names:
         try:
-            graphs[str(name)] = captured(training_step("cuda", name))
+            graphs[str(name)] = captured(training_step("cuda", name), warm_up=WARM_UP)
         except RuntimeError as error:
             print(f"{name}: no CUDA graph: {error!r}"[:300])
     compiled: dict[str, Callable[[], None]] = {}
     for name in set(arguments.compile) & set(arguments.only):
-        compiled[name] = captured(training_step("cuda", name, compiled=True))
+        compiled[name] = captured(training_step("cuda", name, compiled=True), warm_up=WARM_UP)
     seconds["graph"] = interleaved({k: repeated(v) for k, v in graphs.items()}, rounds=arguments.rounds, device="cuda")
     if compiled:
         compiled["None"] = graphs["None"]

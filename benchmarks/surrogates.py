@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from attention_cem import GatedAttentionCEM, SlotCrossAttentionCEM
+from attention_cem.attacks.repeated_step import captured
 from attention_cem.surrogates import StudyOnlyWarning
 from attention_cem.surrogates.base import ConditionalEntropySurrogate
 from attention_cem.testing.plain_loops import gated_loop, slot_cross_loop
@@ -32,7 +33,6 @@ GPU_TARGETS: dict[str, dict[tuple[int, int], float]] = {
     "gated": {(128, 10): 8, (512, 100): 40},
 }
 LOOPS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"slot": slot_cross_loop, "gated": gated_loop}
-held: list[Callable[[], None]] = []
 ALWAYS_ON: dict[str, Any] = {"early_shut_steps": 0, "early_hard_thresh": 1.0, "early_gate_thresh": 1.0}
 
 
@@ -71,21 +71,6 @@ def against_loop(name: str, size: int, classes: int, device: str, rounds: int) -
 def compiled_call(surrogate: ConditionalEntropySurrogate, z: Tensor, y: Tensor) -> Callable[[], Tensor]:
     compiled = torch.compile(surrogate, fullgraph=True)
     return lambda: compiled(z, y).rob_loss
-
-
-def captured(call: Callable[[], None]) -> Callable[[], None]:
-    """Forward and backward as one CUDA graph."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    held.append(call)  # the call keeps the tensors alive that the graph reads
-    return graph.replay
 
 
 def label_space_ratio(name: str) -> float:

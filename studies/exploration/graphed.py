@@ -5,21 +5,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from attention_cem.attacks.repeated_step import captured
+
 
 def graphed(step: Callable[[], None], device: str) -> Callable[[], None]:
     """The step as a CUDA graph; the step itself elsewhere. Three real steps run first as the warm-up."""
-    if device != "cuda":
-        return step
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
+    return captured(step) if device == "cuda" else step
 
 
 class Sgd:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_cem.attacks import GanInverterAttack, InverterAttack, OptimisationAttack, TrainingPlan
-from attention_cem.attacks.repeated_step import adam, repeated_step, set_learning_rate
+from attention_cem.attacks.repeated_step import adam, captured, repeated_step, set_learning_rate
 from attention_cem.auditing import Budget, audit
 from tests.attacks.helpers import CPU, challenge_for, identity_client, noise, small_data, small_inverter, test_mse
 
@@ -32,6 +33,25 @@ def test_repeated_step__replays_follow_new_indices_and_learning_rates() -> None:
     run(torch.tensor([5], device=GPU))
     moved = weight.detach().cpu()
     assert moved[5] < 0 and moved[6] == 0
+
+
+def test_captured__takes_its_warm_up_and_keeps_alive_what_it_reads() -> None:
+    total = torch.zeros((), device=GPU)
+
+    def adding(value: float) -> Callable[[], None]:
+        summand = torch.full((1024,), value, device=GPU)
+
+        def step() -> None:
+            total.add_(summand.mean())
+
+        return step
+
+    run = captured(adding(1.0), warm_up=5)
+    torch.cuda.empty_cache()
+    _ = [torch.full((1024,), 7.0, device=GPU) for _ in range(8)]  # would take the place of a summand let go
+    for _ in range(3):
+        run()
+    assert total.item() == 8
 
 
 def test_inverter__gpu_reaches_what_the_cpu_reaches(tmp_path: Path) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-
-_WARM_UP = 3
 
 
 def repeated_step(step: Callable[[Tensor], None], example: Tensor) -> Callable[[Tensor], None]:
@@ -25,21 +24,42 @@ def repeated_step(step: Callable[[Tensor], None], example: Tensor) -> Callable[[
     if example.device.type != "cuda":
         return step
     fixed = example.clone()
-    side = torch.cuda.Stream(example.device)
-    side.wait_stream(torch.cuda.current_stream(example.device))
-    with torch.cuda.stream(side):
-        for _ in range(_WARM_UP):
-            step(fixed)
-    torch.cuda.current_stream(example.device).wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step(fixed)
+    again = captured(lambda: step(fixed), example.device)
 
     def replay(index: Tensor) -> None:
         fixed.copy_(index)
-        graph.replay()
+        again()
 
     return replay
+
+
+def captured(step: Callable[[], None], device: torch.device | None = None, *, warm_up: int = 3) -> Callable[[], None]:
+    """Capture a step in a CUDA graph; the function that replays it, which keeps the step's tensors alive.
+
+    Args:
+        step: as in `repeated_step`.
+        device: whose graph it is; None for the current CUDA device.
+        warm_up: real steps that are taken before the capture.
+    """
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        for _ in range(warm_up):
+            step()
+    torch.cuda.current_stream(device).wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return _Replay(graph, step)
+
+
+@dataclass(frozen=True)
+class _Replay:
+    graph: torch.cuda.CUDAGraph
+    step: Callable[[], None]  # holds the tensors that the graph reads
+
+    def __call__(self) -> None:
+        self.graph.replay()
 
 
 def adam(parameters: list[nn.Parameter] | list[Tensor], lr: float, weight_decay: float = 0.0) -> torch.optim.Adam:
