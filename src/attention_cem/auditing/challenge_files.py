@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from attention_cem.data import ImageSet, to_float
 from attention_cem.data.random_streams import generator_for
 from attention_cem.defences import DefenceStack
 from attention_cem.splitting import evaluating
-from attention_cem.training.files import write_atomically
+from attention_cem.training.files import new_folder, write_atomically
 
 ANSWERS_FORMAT = "attention-cem/answers"
 ANSWERS_VERSION = 1
@@ -86,49 +85,42 @@ def write_challenge(
     _check_sets(attacker, test, attacker_draws, test_draws)
     if (members is None) != (non_members is None):
         raise ValueError("membership inference needs both members and non_members, or neither")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # Built under another name: a killed writer leaves no folder that looks like a challenge.
-    building = target.with_name(f".{target.name}.{os.getpid()}")
-    if building.exists():
-        shutil.rmtree(building)
-    answers = building / ANSWERS_FOLDER
-    answers.mkdir(parents=True)
     previous = stack.generator
     try:
-        stack.generator = generator_for("challenge", seed)
-        with evaluating(client), torch.no_grad():
-            facts = _write_features(building, client, stack, attacker, test, attacker_draws, test_draws)
-            if accuracy is None and server is not None:
-                accuracy = released_accuracy(client, stack, server, test)
-            hidden: dict[str, Tensor] = {}
-            if members is not None and non_members is not None:
-                hidden = _write_membership(building, client, stack, server, members, non_members, seed)
-            if white_box:
-                _write_client(building, client, stack, test)
-        write_atomically(building / "README.md", CHALLENGE_README.encode())
-        write_tensors_atomically(
-            answers / "answers.safetensors", {"images": test.images, "labels": test.labels, **hidden}
-        )
-        seal(answers, {"format": ANSWERS_FORMAT, "version": ANSWERS_VERSION})
-        threat = {"white_box": white_box, "test_draws": test_draws, "attacker_draws": attacker_draws}
-        seal(
-            building,
-            {
-                "format": CHALLENGE_FORMAT,
-                "version": CHALLENGE_VERSION,
-                **facts,
-                "class_names": list(test.class_names),
-                "threat_model": {**threat, "server_outputs": server is not None},
-                "defence": stack.describe(),
-                "accuracy": accuracy,
-                "about": dict(about or {}),
-                "answers_sha256": sha256_of(answers / MANIFEST),
-            },
-        )
-        os.replace(building, target)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
+        # Built under another name: a killed writer leaves no folder that looks like a challenge.
+        with new_folder(target) as building:
+            answers = building / ANSWERS_FOLDER
+            answers.mkdir()
+            stack.generator = generator_for("challenge", seed)
+            with evaluating(client), torch.no_grad():
+                facts = _write_features(building, client, stack, attacker, test, attacker_draws, test_draws)
+                if accuracy is None and server is not None:
+                    accuracy = released_accuracy(client, stack, server, test)
+                hidden: dict[str, Tensor] = {}
+                if members is not None and non_members is not None:
+                    hidden = _write_membership(building, client, stack, server, members, non_members, seed)
+                if white_box:
+                    _write_client(building, client, stack, test)
+            write_atomically(building / "README.md", CHALLENGE_README.encode())
+            write_tensors_atomically(
+                answers / "answers.safetensors", {"images": test.images, "labels": test.labels, **hidden}
+            )
+            seal(answers, {"format": ANSWERS_FORMAT, "version": ANSWERS_VERSION})
+            threat = {"white_box": white_box, "test_draws": test_draws, "attacker_draws": attacker_draws}
+            seal(
+                building,
+                {
+                    "format": CHALLENGE_FORMAT,
+                    "version": CHALLENGE_VERSION,
+                    **facts,
+                    "class_names": list(test.class_names),
+                    "threat_model": {**threat, "server_outputs": server is not None},
+                    "defence": stack.describe(),
+                    "accuracy": accuracy,
+                    "about": dict(about or {}),
+                    "answers_sha256": sha256_of(answers / MANIFEST),
+                },
+            )
     finally:
         stack.generator = previous
     return target

@@ -31,6 +31,7 @@ from attention_cem.shipping.graphs import write_client_graph, write_server_graph
 from attention_cem.shipping.numerical_check import check_client, check_server
 from attention_cem.shipping.serving_files import mlserver_model_settings, mlserver_settings, triton_config
 from attention_cem.splitting import SplitModel
+from attention_cem.training.files import new_folder
 from attention_cem.training.loading import TrainedRun
 
 NOISE_SOURCE = (
@@ -99,11 +100,7 @@ def export_bundle(halves: Halves, out: str | os.PathLike[str], *, name: str = "a
     model, stack = halves.model.cpu().eval(), halves.stack.cpu().eval()
     z_shape = model.z_shape(halves.image_shape)
     num_classes = len(halves.class_names)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    building = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.rmtree(building, ignore_errors=True)
-    building.mkdir()
-    try:
+    with new_folder(target) as building:
         opset = write_client_graph(building / CLIENT_FILE, model.client, stack, halves.image_shape, z_shape)
         write_server_graph(building / SERVER_FILE, model.server, z_shape)
         checked = {
@@ -116,10 +113,6 @@ def export_bundle(halves: Halves, out: str | os.PathLike[str], *, name: str = "a
         )
         _write_serving_files(building, name, z_shape, num_classes)
         write_manifest(building, _facts(halves, name, z_shape, opset, checked))
-        os.replace(building, target)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
     return open_bundle(target)
 
 

@@ -1,10 +1,11 @@
-"""Files that are either the old one or the new one, never half of each."""
+"""Files and folders that are either the old one or the new one, never half of each."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,15 +43,48 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    # The rename itself is durable only once the folder is; some systems cannot open one, and need not.
-    with contextlib.suppress(OSError):
-        _sync(path.parent, os.O_RDONLY)
+    _sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A new empty folder beside the target to be filled; it takes the target's name once the block has ended well.
+
+    If anything fails, or the process is killed, there is no folder under the target's name.
+
+    Args:
+        target: must not exist; folders above it are made.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with new_folder(Path(folder) / "above" / "target") as building:
+    ...         _ = (building / "a.txt").write_text("whole")
+    ...     [file.name for file in (Path(folder) / "above").iterdir()]
+    ['target']
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    building = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.rmtree(building, ignore_errors=True)
+    building.mkdir()
+    try:
+        yield building
+        os.replace(building, target)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    _sync_folder(target.parent)
 
 
 def remove_leftovers(folder: Path) -> None:
     """Delete the unfinished files that a killed process left behind."""
     for leftover in folder.glob(".*.part"):
         leftover.unlink(missing_ok=True)
+
+
+def _sync_folder(path: Path) -> None:
+    # A rename is durable only once the folder is; some systems cannot open one, and need not.
+    with contextlib.suppress(OSError):
+        _sync(path, os.O_RDONLY)
 
 
 def _sync(path: Path, flags: int) -> None:
