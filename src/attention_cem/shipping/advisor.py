@@ -19,10 +19,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from attention_cem.auditing import Budget, audit, write_challenge
 from attention_cem.data import ImageData, to_float
+from attention_cem.shipping.short_training import train_shortly
 from attention_cem.splitting import Bottleneck, Cut, SplitModel, evaluating, list_cuts, split
-from attention_cem.training.config_reading import load_config
-from attention_cem.training.loading import load_run
-from attention_cem.training.run import train
 from attention_cem.training.step import within_class_mse
 
 MSE_NOISE = 0.0007
@@ -201,21 +199,8 @@ def _report(
     budget: str | Budget,
     seed: int,
 ) -> CutReport:
-    overrides: dict[str, Any] = {
-        "train.epochs": epochs,
-        "train.lr": lr,
-        "train.seed": seed,
-        "train.batch_size": min(128, max(8, len(data.train) // 16)),
-        "run.folder": str(place / "run"),
-        "run.device": "cpu",
-        "run.tensorboard": False,
-        "run.figures": False,
-    }
-    if sigma:
-        overrides["defence.gaussian_noise.sigma"] = sigma
     place.mkdir()
-    result = train(load_config(overrides=overrides), data=data, model=halves)
-    run = load_run(place / "run", model=halves)
+    result, run = train_shortly(halves, data, place / "run", epochs=epochs, lr=lr, seed=seed, sigma=sigma)
     write_challenge(
         place / "challenge",
         client=run.model.client,

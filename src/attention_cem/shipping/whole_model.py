@@ -9,10 +9,8 @@ import torch
 from torch import nn
 
 from attention_cem.data import ImageData
+from attention_cem.shipping.short_training import train_shortly
 from attention_cem.splitting import get_backbone, split
-from attention_cem.training.config_reading import load_config
-from attention_cem.training.loading import load_run
-from attention_cem.training.run import train
 
 
 def trained_backbone(
@@ -36,18 +34,5 @@ def trained_backbone(
         model = backbone.build(data.num_classes, data.image_shape)
     # The trainer knows halves only. Bare halves hold the model's own parameters, so training them trains the model.
     halves = split(model, backbone.default_cut, example=torch.zeros(2, *data.image_shape))
-    config = load_config(
-        overrides={
-            "train.epochs": epochs,
-            "train.lr": lr,
-            "train.seed": seed,
-            "train.batch_size": min(128, max(8, len(data.train) // 16)),
-            "run.folder": str(Path(folder)),
-            "run.device": "cpu",
-            "run.tensorboard": False,
-            "run.figures": False,
-        }
-    )
-    train(config, data=data, model=halves)
-    load_run(folder, model=halves)
+    train_shortly(halves, data, Path(folder), epochs=epochs, lr=lr, seed=seed)
     return model.eval()
