@@ -7,7 +7,6 @@ on white, legible on a light and on a dark page; shapes and line styles differ a
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-import attention_cem
 from attention_cem.studies.results import program_commit
 from attention_cem.training.files import write_atomically
+from attention_cem.versions import program_versions
 
 ASSETS = Path(__file__).parents[1] / "assets" / "understand"
 FORMAT = "attention-cem/handbook-figure"
@@ -87,11 +86,7 @@ def keep_numbers(name: str, numbers: Mapping[str, Any], *, seed: int, folder: Pa
         "command": f"python -m docs.figures {name}",
         "seed": seed,
         "commit": program_commit(),
-        "versions": {
-            "attention_cem": attention_cem.__version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": program_versions(),
         "numbers": rounded(numbers),
     }
     folder.mkdir(parents=True, exist_ok=True)

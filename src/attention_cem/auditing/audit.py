@@ -26,7 +26,6 @@ budget, seed, threat_model, defence, about, challenge_sha256, device, versions: 
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -35,7 +34,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention_cem import __version__
 from attention_cem.attacks import Attack, Challenge, Progress, membership_attack
 from attention_cem.attacks.challenge import attack_device
 from attention_cem.attacks.membership import roc_auc, tpr_at_fpr
@@ -51,6 +49,7 @@ from attention_cem.auditing.grids import write_grid
 from attention_cem.auditing.observer import AuditObserver
 from attention_cem.auditing.scores import DEFINITIONS, score
 from attention_cem.auditing.verdicts import attack_entry, beaten_by_baseline, headline, short_attack
+from attention_cem.versions import program_versions
 
 AUDIT_FORMAT = "attention-cem/audit"
 AUDIT_VERSION = 1
@@ -229,7 +228,7 @@ def _record(
         "about": challenge.manifest.get("about"),
         "challenge_sha256": challenge.id,
         "seed": seed,
-        "versions": {"attention_cem": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "versions": program_versions(),
     }
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
 
-import attention_cem
 from attention_cem.defences import DefenceStack
 from attention_cem.shipping.bundle import (
     CLIENT_FILE,
@@ -33,6 +30,7 @@ from attention_cem.shipping.serving_files import mlserver_model_settings, mlserv
 from attention_cem.splitting import SplitModel
 from attention_cem.training.files import new_folder
 from attention_cem.training.loading import TrainedRun
+from attention_cem.versions import program_versions
 
 NOISE_SOURCE = (
     "os.urandom, drawn anew for every image by the client runtime (Box-Muller for normal, multiples of 2^-24 for "
@@ -151,10 +149,5 @@ def _facts(
         "defence": halves.stack.describe(),
         "numerical_check": checked,
         "about": halves.about,
-        "versions": {
-            "attention_cem": attention_cem.__version__,
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-            "onnx_opset": opset,
-        },
+        "versions": {**program_versions(), "onnx_opset": opset},
     }

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-import attention_cem
 from attention_cem.data import ImageData
 from attention_cem.splitting import SplitModel
 from attention_cem.training.building import fast_arithmetic, resolve_device
@@ -26,6 +25,7 @@ from attention_cem.training.interruption import stop_requests
 from attention_cem.training.observer import Observer
 from attention_cem.training.run_folder import RunFolder, folder_for
 from attention_cem.training.trainer import Trainer
+from attention_cem.versions import program_versions
 
 
 @dataclass(frozen=True)
@@ -162,11 +162,7 @@ def _facts(trainer: Trainer, test: Score, world: World) -> dict[str, Any]:
         "client_parameters": sum(p.numel() for p in trainer.model.client.parameters()),
         "server_parameters": sum(p.numel() for p in trainer.model.server.parameters()),
         "defences": trainer.stack.describe(),
-        "versions": {
-            "attention_cem": attention_cem.__version__,
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-        },
+        "versions": program_versions(),
         "hardware": {
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
             "processes": world.size,
