@@ -7,11 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import DOCS, ROOT
+
+LANGUAGES = ("en", "zh")
 
 
 def build(language: str, out: Path, *, docs: Path = DOCS) -> subprocess.CompletedProcess[str]:
@@ -41,8 +44,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with open(folder / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "index.html").is_file():
-            for language in ("en", "zh"):
-                done = build(language, folder / language)
+            with ThreadPoolExecutor() as side_by_side:
+                builds = side_by_side.map(lambda language: build(language, folder / language), LANGUAGES)
+            for language, done in zip(LANGUAGES, builds, strict=True):
                 if done.returncode or done.stderr.strip():
                     pytest.fail(f"{language} does not build without warnings:\n{done.stdout}\n{done.stderr}")
             shutil.copyfile(DOCS / "index.html", folder / "index.html")
