@@ -176,7 +176,7 @@ def test_penalty_objective__talks_the_entropy_of_fixed_features_down(name: str) 
 
 def test_slot_mixture__samples_that_return_while_remembered_are_reported_too_low() -> None:
     # A limit of the bound: it needs a memory of other samples. Eight images a class that come back every epoch are
-    # not others; the report is then below what fresh samples would give.
+    # not others; the report is then below what fresh samples would give. ``cross_fit`` lifts it (test_cross_fit.py).
     features, truth = known_features(1)
     few = torch.cat([(features.labels == c).nonzero().flatten()[:8] for c in range(2)])
     surrogate = make(1, bank_size=64, objective="frozen")

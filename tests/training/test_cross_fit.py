@@ -215,6 +215,39 @@ def test_two_processes__remember_the_samples_that_one_process_does(tmp_path: Pat
     assert (alone["memory.written"] >= 0).sum() > 20
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("slots", [1, 4])
+def test_train__reports_of_small_classes_are_not_below_those_of_fresh_images(tmp_path: Path, slots: int) -> None:
+    """A client that hardly moves, so that training images differ from fresh ones in nothing but having been seen."""
+    options = {"size": 16, "num_classes": 20, "num_train": 300, "num_test": 1000}
+    fresh = load_data("synthetic", seed=0, **options).test
+    ratio = {}
+    for cross_fit in (False, True):
+        overrides = with_surrogate("slot_mixture", lambd=1e-6) | {
+            **{f"data__options__{key}": value for key, value in options.items()},
+            "data__crop_padding": 0,
+            "data__flip": False,
+            "surrogate__arguments__bank_size": 32,
+            "surrogate__arguments__num_slots": slots,
+            "surrogate__arguments__reseed_every": 50,
+            "train__lr": 1e-6,
+            "train__epochs": 8,
+            "run__checkpoint_epochs": 8,
+        }
+        if not cross_fit:  # otherwise the trainer switches it on
+            overrides["surrogate__arguments__cross_fit"] = False
+        folder = tmp_path / str(cross_fit)
+        result = train(tiny_config(folder, **overrides))
+        run = load_run(folder, "last")
+        assert run.surrogate is not None and run.surrogate.uses_sample == cross_fit
+        with torch.no_grad():
+            z = run.model.client(fresh.images.float() / 255)
+            measured = run.surrogate(z, fresh.labels, sample=torch.arange(len(fresh)))
+        ratio[cross_fit] = result.metrics[-1]["rob_loss"] / measured.rob_loss.item()
+    print(f"{slots} slots, training images over fresh ones: plain {ratio[False]:.3f}, cross-fitted {ratio[True]:.3f}")
+    assert ratio[False] < 0.9 and 0.95 < ratio[True] < 1.1
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_graphed_step__trains_as_the_plain_step_does_with_numbered_images(monkeypatch: pytest.MonkeyPatch) -> None:
