@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from attention_cem.surrogates import HybridCEM as HybridCEM
     from attention_cem.surrogates import KMeansCEM as KMeansCEM
     from attention_cem.surrogates import LinearLeakage as LinearLeakage
+    from attention_cem.surrogates import LocalLeakage as LocalLeakage
     from attention_cem.surrogates import SelfDeceptionAlarm as SelfDeceptionAlarm
     from attention_cem.surrogates import SlotAttention as SlotAttention
     from attention_cem.surrogates import SlotCrossAttentionCEM as SlotCrossAttentionCEM
@@ -39,6 +40,7 @@ else:
                 "HybridCEM",
                 "KMeansCEM",
                 "LinearLeakage",
+                "LocalLeakage",
                 "SelfDeceptionAlarm",
                 "SlotAttention",
                 "SlotCrossAttentionCEM",

@@ -15,7 +15,7 @@ class Cell:
         lambd: its weight. schedule: ``constant`` after a ramp, or ``reference`` (tied to 1/lr).
         sigma: of the noise at the cut.
         leak: weight of LinearLeakage; leak_features: its random features; leak_target: pixels a side of the images it
-            aims at, 0 for all.
+            aims at, 0 for all; leak_places: places of z a side that it looks at (LocalLeakage), 0 for all at once.
         arl: weight of an adversarial inverter.
         blind: waves a side that the client does not see (`BlindInput`); contrast: its option.
         options: further arguments of the surrogate.
@@ -28,6 +28,7 @@ class Cell:
     leak: float = 0.0
     leak_features: int = 0
     leak_target: int = 0
+    leak_places: int = 0
     arl: float = 0.0
     blind: int = 0
     contrast: bool = False

@@ -140,6 +140,20 @@ def closing() -> list[Cell]:
     ]
 
 
+def local() -> list[Cell]:
+    """A closed-form attacker that looks at neighbourhoods of z, the same everywhere: small, and near to an inverter."""
+    near = Cell("noise", leak=0.6, leak_places=5, leak_features=256)
+    return [
+        *seeds(*(replace(near, leak=weight) for weight in (0.3, 0.6, 1.0))),
+        replace(near, leak_features=0),
+        replace(near, leak_places=3),
+        replace(near, leak_features=512),
+        replace(near, leak=0.5, blind=4),
+        replace(near, attack_epochs=60),
+        replace(near, leak=0.5, arl=0.3),
+    ]
+
+
 def longer() -> list[Cell]:
     """Trained again and attacked four times as long: a design that only hides would fall further than the others."""
     beyond = Cell("noise", **BEYOND_LINEAR)
@@ -169,5 +183,6 @@ PLANS: dict[str, Callable[[], list[Cell]]] = {
     "second": second,
     "solved": solved,
     "closing": closing,
+    "local": local,
     "longer": longer,
 }

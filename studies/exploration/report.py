@@ -46,6 +46,7 @@ def cell_of(row: dict[str, Any]) -> dict[str, Any]:
         "leak": 0.0,
         "leak_features": 0,
         "leak_target": 0,
+        "leak_places": 0,
         "leak_every": 1,
         "blind": 0,
         "contrast": False,
@@ -70,6 +71,7 @@ def design(cell: dict[str, Any]) -> str:
         attacker = (
             f"attacker with {cell['leak_features']} random features" if cell["leak_features"] else "linear attacker"
         )
+        attacker += f" of {cell['leak_places']}×{cell['leak_places']} places" if cell["leak_places"] else ""
         attacker += f" on {cell['leak_target']} px" if cell["leak_target"] else ""
         stale = f", solved every {cell['leak_every']} steps only" if cell["leak_every"] > 1 else ""
         title = f"closed-form {attacker}{stale}" + ("" if cell["method"] == "noise" else f" + {title}")

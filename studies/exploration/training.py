@@ -1,6 +1,8 @@
 """The exploration's trainer: VGG-11 at the reference cut, one CUDA graph a step, every design behind one switch."""
 
+import math
 import time
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +10,7 @@ from torch import Tensor, nn
 
 from attention_cem.data import ImageSet
 from attention_cem.splitting import BlindInput, ResidualInverter, SplitModel, build_split_model
-from attention_cem.surrogates import LinearLeakage, build_surrogate
+from attention_cem.surrogates import LinearLeakage, LocalLeakage, build_surrogate
 from attention_cem.training import backward_at_cut, detach_at_cut
 from studies.exploration.attacking import features_of
 from studies.exploration.cell import Cell
@@ -37,6 +39,16 @@ def surrogate_of(cell: Cell, feature_dim: int, num_classes: int) -> nn.Module | 
     return build_surrogate(
         kind, feature_dim=feature_dim, num_classes=num_classes, reg_strength=cell.sigma, **options | cell.options
     )
+
+
+def attacker_of(cell: Cell, z_shape: tuple[int, ...], image_shape: tuple[int, ...]) -> LinearLeakage | LocalLeakage:
+    channels, height, width = image_shape
+    if cell.leak_target:
+        height = width = cell.leak_target
+    common: dict[str, Any] = {"reg_strength": cell.sigma, "random_features": cell.leak_features}
+    if cell.leak_places:
+        return LocalLeakage(z_shape, (channels, height, width), neighbourhood=cell.leak_places, **common)
+    return LinearLeakage(math.prod(z_shape), channels * height * width, **common)
 
 
 def schedules(cell: Cell, steps_per_epoch: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -104,12 +116,7 @@ def train(cell: Cell, data: ImageSet, device: str, compiled: bool) -> tuple[nn.M
     z_shape = model.z_shape(data.image_shape)
     feature_dim = int(torch.tensor(z_shape).prod())
     surrogate = surrogate_of(cell, feature_dim, data.num_classes)
-    leakage = LinearLeakage(
-        feature_dim,
-        data.image_shape[0] * cell.leak_target**2 or data.images[0].numel(),
-        reg_strength=cell.sigma,
-        random_features=cell.leak_features,
-    ).to(device)
+    leakage = attacker_of(cell, z_shape, data.image_shape).to(device)
     if surrogate is not None:
         surrogate = surrogate.to(device)
         if getattr(surrogate, "needs_fit", False):

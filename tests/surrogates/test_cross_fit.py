@@ -374,6 +374,8 @@ def test_cross_fit__bank_size_counts_both_folds_and_memory_does_not_grow() -> No
     plain, crossed = small(bank_size=12), small(bank_size=12, cross_fit=True)
     assert plain.memory.feature.numel() == crossed.memory.feature.numel()
     assert small(bank_size=7, cross_fit=True).memory.ring_size == 4
+    with pytest.raises(ValueError, match="cross_fit.*'yes'"):
+        small(cross_fit="yes")
     with pytest.raises(RuntimeError, match="size mismatch"):
         crossed.load_state_dict(plain.state_dict() | {"memory.sample": crossed.memory.sample})
 

@@ -3,7 +3,7 @@ import torch
 
 from attention_cem.defences import build_stack
 from attention_cem.defences.testing import DefenceContract
-from attention_cem.surrogates import LinearLeakage, LinearLeakagePenalty
+from attention_cem.surrogates import LinearLeakage, LinearLeakagePenalty, LocalLeakage
 
 SHAPES = {"z_shape": (6,), "image_shape": (3, 4, 4)}
 
@@ -20,6 +20,22 @@ class TestLinearLeakagePenaltyOfShrunkenImages(DefenceContract):
         return LinearLeakagePenalty(
             0.5, 0.1, z_shape=self.z_shape, image_shape=self.image_shape, random_features=0, target_size=4
         )
+
+
+class TestLinearLeakagePenaltyOfALocalAttacker(DefenceContract):
+    def make(self) -> LinearLeakagePenalty:
+        return LinearLeakagePenalty(
+            0.5, 0.1, z_shape=self.z_shape, image_shape=self.image_shape, random_features=4, neighbourhood=3
+        )
+
+
+def test_penalty__looks_at_neighbourhoods_if_told() -> None:
+    x, _, y = batch()
+    shapes = {"z_shape": (3, 2, 2), "image_shape": (3, 4, 4)}
+    z = torch.nn.functional.avg_pool2d(x, 2)
+    penalty = LinearLeakagePenalty(0.5, 0.1, **shapes, random_features=4, ramp_steps=0, neighbourhood=3)
+    attacker = LocalLeakage(**shapes, reg_strength=0.1, neighbourhood=3, random_features=4)
+    assert torch.equal(penalty.term(x, z, y), attacker(z, y, x).share)
 
 
 def batch(size: int = 64) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -2,12 +2,14 @@
 
 from attention_cem.surrogates.alarm import SelfDeceptionAlarm
 from attention_cem.surrogates.base import ConditionalEntropySurrogate, SurrogateOutput
+from attention_cem.surrogates.closed_form import LeakageOutput
 from attention_cem.surrogates.cross_attention import GatedCrossAttention
 from attention_cem.surrogates.gated import GatedAttentionCEM, GatedAttentionPooling
 from attention_cem.surrogates.hybrid import HybridCEM
 from attention_cem.surrogates.kmeans import KMeansCEM
-from attention_cem.surrogates.leakage import LeakageOutput, LinearLeakage
+from attention_cem.surrogates.leakage import LinearLeakage
 from attention_cem.surrogates.leakage_penalty import LinearLeakagePenalty
+from attention_cem.surrogates.local_leakage import LocalLeakage
 from attention_cem.surrogates.memory import ClassMemory
 from attention_cem.surrogates.objectives import StudyOnlyWarning
 from attention_cem.surrogates.registry import build_surrogate, register_surrogate, surrogate_names
@@ -29,6 +31,7 @@ __all__ = [
     "LeakageOutput",
     "LinearLeakage",
     "LinearLeakagePenalty",
+    "LocalLeakage",
     "SelfDeceptionAlarm",
     "SlotAttention",
     "SlotCrossAttentionCEM",

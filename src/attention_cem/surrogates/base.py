@@ -178,6 +178,13 @@ def require_positive(name: str, value: float) -> float:
     return float(value)
 
 
+def require_flag(name: str, value: bool) -> bool:
+    """Return ``value`` or raise a ValueError that names it."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+    return value
+
+
 def require_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     """Return ``value`` or raise a ValueError that lists the choices."""
     if value not in choices:

@@ -11,19 +11,22 @@ from attention_cem.defences.base import PenaltyDefence
 from attention_cem.defences.registry import register_defence
 from attention_cem.surrogates.base import require_positive, require_positive_int
 from attention_cem.surrogates.leakage import LinearLeakage
+from attention_cem.surrogates.local_leakage import LocalLeakage
 
 
 @register_defence
 class LinearLeakagePenalty(PenaltyDefence):
     """weight · the share of the within-class variance of x that a closed-form attacker recovers from z + noise.
 
-    See :class:`LinearLeakage`. The attacker is solved, not trained: it cannot lag behind, and what is penalised is a
-    lower bound on what any attacker recovers.
+    See :class:`LinearLeakage` and :class:`LocalLeakage`. The attacker is solved, not trained: it cannot lag behind, and
+    what is penalised is a lower bound on what any attacker recovers.
 
     Args:
         weight: weight of the share in the client's loss; the share lies in [0, 1].
         noise_sigma: σ the attacker has to live with; a configuration fills in that of its Gaussian noise.
         random_features: random Fourier features that join z, for an attacker beyond linear.
+        neighbourhood: the attacker looks at so many places of z a side, in the same way everywhere (`LocalLeakage`);
+            None for one that looks at all of z at once (`LinearLeakage`).
         target_size: the attacker aims at images shrunk to so many pixels a side, which makes its solve cheaper; None
             for all pixels.
         ramp_steps: steps over which the weight rises from nothing: covariances are young at the start.
@@ -47,6 +50,7 @@ class LinearLeakagePenalty(PenaltyDefence):
         z_shape: Sequence[int],
         image_shape: Sequence[int],
         random_features: int = 512,
+        neighbourhood: int | None = None,
         target_size: int | None = None,
         ramp_steps: int = 500,
     ) -> None:
@@ -67,9 +71,20 @@ class LinearLeakagePenalty(PenaltyDefence):
         if ramp_steps < 0:
             raise ValueError(f"ramp_steps must not be negative, got {ramp_steps}")
         self.ramp_steps = ramp_steps
-        self.attacker = LinearLeakage(
-            prod(z_shape), channels * prod(size), reg_strength=noise_sigma, random_features=random_features
-        )
+        self.neighbourhood = neighbourhood
+        self.attacker: LinearLeakage | LocalLeakage
+        if neighbourhood is None:
+            self.attacker = LinearLeakage(
+                prod(z_shape), channels * prod(size), reg_strength=noise_sigma, random_features=random_features
+            )
+        else:
+            self.attacker = LocalLeakage(
+                z_shape,
+                (channels, *size),
+                reg_strength=noise_sigma,
+                neighbourhood=neighbourhood,
+                random_features=random_features,
+            )
 
     def term(self, x: Tensor, z: Tensor, y: Tensor) -> Tensor:
         """The share recovered, in [0, 1], times the ramp."""
@@ -91,12 +106,13 @@ class LinearLeakagePenalty(PenaltyDefence):
             "z_shape": self.z_shape,
             "image_shape": self.image_shape,
             "random_features": self.attacker.random_features,
+            **({} if self.neighbourhood is None else {"neighbourhood": self.neighbourhood}),
             **({} if self.target_size is None else {"target_size": self.target_size}),
         }
 
     def guarantee(self) -> str:
         """None; what one family of attackers recovers on the training batches."""
         return (
-            "No formal guarantee: it lowers what a linear attacker (with random features) recovers on the training "
+            "No formal guarantee: it lowers what a closed-form attacker recovers on the training "
             "batches; a stronger attacker may recover more. Nothing is added or withheld when a feature is released."
         )

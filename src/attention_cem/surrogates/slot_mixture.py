@@ -10,6 +10,7 @@ from attention_cem.surrogates.base import (
     SurrogateOutput,
     check_sample,
     require_choice,
+    require_flag,
     require_positive,
     require_positive_int,
 )
@@ -68,9 +69,9 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
 
     With ``cross_fit`` "other" is kept to the letter where samples return, as those of a training set do every epoch:
     each sample belongs to one of two halves of its class (`sample_fold`), is remembered in its own and measured against
-    the memory, slots, pooled variance and axes of the other. Nothing of a sample's past is then in its mixture. (W and
-    t are learned from all samples.) A sample whose other half holds nothing yet adds nothing to the loss, as one of a
-    class without a memory; ``skipped_samples`` counts them.
+    the memory, slots, pooled variance and axes of the other. Nothing of a sample's past is then in its mixture (W and t
+    are learned from all samples), and a half holds each sample once. A sample whose other half holds nothing adds
+    nothing to the loss, as one of a class without a memory; ``skipped_samples`` counts them.
 
     Args:
         feature_dim: D, values per sample at the cut.
@@ -149,7 +150,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         if covariance in ("full", "low_rank") and feature_dim > 2048:
             raise ValueError(f"covariance={covariance!r} needs feature_dim up to 2048, got {feature_dim}")
         self.mix_uniform = mix_uniform
-        self.uses_sample = self.cross_fit = cross_fit
+        self.uses_sample = self.cross_fit = require_flag("cross_fit", cross_fit)
         sigma = require_positive("reg_strength", reg_strength)
         self.noise_variance = sigma**2 if variance_floor is None else require_positive("variance_floor", variance_floor)
         folds = FOLDS if cross_fit else 1
@@ -315,8 +316,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         rings = self.memory.rings(places.place)
         # a class without a memory starts with slots scattered around its first samples
         usable = torch.where(storable(z).unsqueeze(1), z, 0)
-        spread = self.scatter * self._pooled_level(written.num_rows).sqrt()
-        first = class_mean(usable, written).unsqueeze(1) + spread
+        first = class_mean(usable, written).unsqueeze(1) + self.scatter * self._pooled_level(written.num_rows).sqrt()
         self.slot_mean.index_copy_(0, rings, torch.where(remembered[:, None, None], slots.mean, first))
         self.slot_share.index_copy_(0, rings, torch.where(remembered[:, None], slots.share, 1 / self.num_slots))
 
