@@ -146,10 +146,11 @@ def test_train__the_cifar10_preset_on_a_small_part_of_the_data(tmp_path: Path) -
     if not (Path(data) / "cifar10_test.npz").exists():
         pytest.skip(f"no CIFAR-10 in {data}; set ATTENTION_CEM_DATA to the folder that has it")
     config = str(ROOT / "configs" / "cifar10-sound.toml")
-    limits = ["--data.root", data, "--data.limit", "400", "--train.epochs", "2", "--run.folder", str(tmp_path / "run")]
-    assert main(["train", "--config", config, *limits]) == 0
+    limits = ["--data.limit", "200", "--data.validation_fraction", "0.25", "--train.epochs", "2"]
+    where = ["--data.root", data, "--run.folder", str(tmp_path / "run")]
+    assert main(["train", "--config", config, *limits, *where]) == 0
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
-    assert len(rows) == 2
+    assert len(rows) == 2 and all(row["leakage_share"] is not None for row in rows)
 
 
 def test_watch__is_silent_when_asked_and_on_other_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ def test_custom_surrogate__is_trained_by_name_and_certified(tmp_path: Path) -> N
     assert [row[0] for row in rows] == ["0.0", "1.0"]
     assert min(share(row[1]) for row in rows) > 0.7
     assert float(rows[1][2]) < 0.3 * float(rows[0][2])
-    assert re.search(r"^11 passed in", run("custom_surrogate.py", tmp_path, "Test"), re.MULTILINE)
+    assert re.search(r"^12 passed in", run("custom_surrogate.py", tmp_path, "Test"), re.MULTILINE)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from attention_cem.cli.main import main
 from attention_cem.training.distributed import World
 
 from .one_step import NAMES, one_step
@@ -90,9 +91,8 @@ def test_two_processes__a_short_run_learns_as_one_process_does(tmp_path: Path) -
         "run.figures": "false",
     }
     options = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
-    command = ["-m", "attention_cem.cli.main", "train", *options, "--run.folder"]
-    torchrun(*command, str(tmp_path / "two"))
-    subprocess.run([sys.executable, *command, str(tmp_path / "one")], check=True, env=environment(), timeout=120)
+    torchrun("-m", "attention_cem.cli.main", "train", *options, "--run.folder", str(tmp_path / "two"))
+    assert main(["train", *options, "--run.folder", str(tmp_path / "one")]) == 0
     results = {name: json.loads((tmp_path / name / "run.json").read_text()) for name in ("one", "two")}
     accuracy = {name: result["test"]["accuracy"] for name, result in results.items()}
     print(accuracy)
