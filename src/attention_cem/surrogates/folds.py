@@ -6,6 +6,12 @@ Tables of classes and folds have the folds of a class in neighbouring rows: row 
 import torch
 from torch import Tensor
 
+from attention_cem.surrogates.mixture import (
+    LEAST_MASS,
+    component_share,
+    degrees_of_freedom,
+    within_component_scatter,
+)
 from attention_cem.surrogates.noise import splitmix64
 
 FOLDS = 2
@@ -27,6 +33,40 @@ def sample_fold(sample: Tensor) -> Tensor:
 def by_fold(table: Tensor) -> Tensor:
     """Rows of alternating folds (2R, ...) as a table for each fold (2, R, ...)."""
     return table.unflatten(0, (-1, FOLDS)).transpose(0, 1)
+
+
+def telling_samples(assigned: Tensor) -> tuple[Tensor, Tensor]:
+    """How many samples of each row (R, K, S) tell of the spread within its slots (R,), and how many are missing (R,).
+
+    Half a class may have hardly more samples than slots. A row with less than one degree of freedom a slot is short of
+    them; where it has two samples, the spread of the whole row stands in for what is missing. Without that, slots of
+    one sample each would agree on a variance of zero.
+    """
+    free, count = degrees_of_freedom(assigned).sum(-1), assigned.sum((1, 2))
+    return free, (assigned.shape[-1] - free).clamp_min(0) * (count > 1.5)
+
+
+def within_slot_variance(assigned: Tensor, mass: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Pooled variance within slots (2, D) of each fold's rows, and the samples (2, 1) it rests on."""
+    free, missing = telling_samples(assigned)
+    share, count = component_share(mass).unsqueeze(-1), mass.sum(-1)
+    centre = (share * mean).sum(1, keepdim=True)
+    whole = (share * (variance + (mean - centre).square())).sum(1) * (count / (count - 1).clamp_min(0.5)).unsqueeze(-1)
+    scatter = (mass.unsqueeze(-1) * variance).sum(1) + missing.unsqueeze(-1) * whole  # (R, D)
+    samples = by_fold(free + missing).sum(1, keepdim=True)
+    return by_fold(scatter).sum(1) / samples.clamp_min(LEAST_MASS), samples
+
+
+def within_slot_covariance(bank: Tensor, assigned: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of products (2, D, D) for the pooled covariance within slots of each fold, and the samples (2, 1, 1)."""
+    free, missing = telling_samples(assigned)
+    weight = assigned.sum(-1, keepdim=True)
+    weight = weight * (missing / (weight.sum((1, 2)) - 1).clamp_min(0.5))[:, None, None]
+    scatter = [
+        within_component_scatter(x, slots) + within_component_scatter(x, whole)
+        for x, slots, whole in zip(by_fold(bank), by_fold(assigned), by_fold(weight), strict=True)
+    ]
+    return torch.stack(scatter), by_fold(free + missing).sum(1)[:, None, None]
 
 
 def for_rows(statistic: Tensor, rows: int) -> Tensor:

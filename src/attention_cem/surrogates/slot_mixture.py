@@ -14,13 +14,19 @@ from attention_cem.surrogates.base import (
     require_positive,
     require_positive_int,
 )
-from attention_cem.surrogates.folds import FOLDS, by_fold, for_rows, rows_in_axes, sample_fold, samples_in_axes
+from attention_cem.surrogates.folds import (
+    FOLDS,
+    for_rows,
+    rows_in_axes,
+    sample_fold,
+    samples_in_axes,
+    within_slot_variance,
+)
 from attention_cem.surrogates.memory import ClassMemory, Folded, Places, storable
 from attention_cem.surrogates.mixture import (
     LEAST_MASS,
     ClassMixtures,
     component_share,
-    degrees_of_freedom,
     expected_log_density,
     mixture_means,
     mixture_statistics,
@@ -105,7 +111,6 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
     """
 
     kind: ClassVar[str] = "slot_mixture"
-    cross_fit: bool
     basis: Tensor
     seed: Tensor
     scatter: Tensor
@@ -166,8 +171,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
             self.register_buffer("log_temperature", log_temperature)
         self.rotated = covariance in ("full", "low_rank")
         rows, own = (num_classes + 1) * folds, (FOLDS,) if cross_fit else ()  # what the folds must not share
-        basis = torch.eye(feature_dim).repeat(*own, 1, 1) if self.rotated else torch.zeros(0)
-        self.register_buffer("basis", basis)
+        self.register_buffer("basis", torch.eye(feature_dim).repeat(*own, 1, 1) if self.rotated else torch.zeros(0))
         self.register_buffer("slot_mean", torch.zeros(rows, num_slots, feature_dim))
         self.register_buffer("slot_share", torch.full((rows, num_slots), 1 / num_slots))
         self.register_buffer("pooled_variance", torch.zeros(*own, feature_dim))
@@ -265,7 +269,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         """The slots that responsibilities (R, K, S) of samples (R, K, D) give, and their (rotated) mixtures."""
         mass, mean, variance = mixture_statistics(self.rotate(bank), assigned)
         if self.training:
-            self._track_pooled_variance(assigned.detach(), mass.detach(), variance.detach())
+            self._track_pooled_variance(*(t.detach() for t in (assigned, mass, mean, variance)))
         pooled = for_rows(self.pooled_variance, len(bank)).unsqueeze(1) if self.cross_fit else self.pooled_variance
         variance = shrink_variance(variance, mass, pooled, self.shrinkage)
         if self.covariance == "isotropic":
@@ -287,13 +291,10 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         return rows_in_axes(x, axes) if self.cross_fit else x @ axes
 
     @torch.no_grad()
-    def _track_pooled_variance(self, assigned: Tensor, mass: Tensor, variance: Tensor) -> None:
-        if self.cross_fit:
-            # Each fold has its own. Half a class may have few samples more than slots: count those that tell something.
-            free = by_fold(degrees_of_freedom(assigned)).flatten(1).sum(1, keepdim=True)  # (2, 1)
-            weight, variance = by_fold(mass).flatten(1).unsqueeze(1), by_fold(variance).flatten(1, 2)
-            current = (weight @ variance).squeeze(1) / free.clamp_min(LEAST_MASS)  # (2, D)
-            known, some = self.pooled_variance.sum(-1, keepdim=True) > 0, free > LEAST_MASS
+    def _track_pooled_variance(self, assigned: Tensor, mass: Tensor, mean: Tensor, variance: Tensor) -> None:
+        if self.cross_fit:  # each fold has its own
+            current, samples = within_slot_variance(assigned, mass, mean, variance)
+            known, some = self.pooled_variance.sum(-1, keepdim=True) > 0, samples > LEAST_MASS
         else:
             total = mass.sum()
             current = (mass.flatten() @ variance.flatten(0, 1)) / total.clamp_min(1e-12)

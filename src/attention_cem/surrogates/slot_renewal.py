@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from attention_cem.surrogates.folds import by_fold
-from attention_cem.surrogates.mixture import degrees_of_freedom, expected_log_density, within_component_scatter
+from attention_cem.surrogates.folds import within_slot_covariance
+from attention_cem.surrogates.mixture import expected_log_density, within_component_scatter
 from attention_cem.surrogates.seeding import greedy_plus_plus
 from attention_cem.surrogates.slot_lookup import SlotState
 
@@ -34,13 +34,10 @@ def renew_slots(surrogate: SlotMixtureCEM, chunk: int) -> None:
         if surrogate.rotated:
             assigned = surrogate.attend(bank, valid, slots)
             if surrogate.cross_fit:
-                scatter += torch.stack(
-                    [within_component_scatter(*fold) for fold in zip(by_fold(bank), by_fold(assigned), strict=True)]
-                )
-                samples = samples + by_fold(degrees_of_freedom(assigned)).sum((1, 2))[:, None, None]
+                products, known = within_slot_covariance(bank, assigned)
             else:
-                scatter += within_component_scatter(bank, assigned)
-                samples = samples + valid.sum()
+                products, known = within_component_scatter(bank, assigned), valid.sum()
+            scatter, samples = scatter + products, samples + known
     if surrogate.rotated:
         scale, axes = torch.linalg.eigh(scatter / samples.clamp_min(1))
         surrogate.basis.copy_(axes.flip(-1))
