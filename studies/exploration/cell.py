@@ -15,7 +15,7 @@ class Cell:
         lambd: its weight. schedule: ``constant`` after a ramp, or ``reference`` (tied to 1/lr).
         sigma: of the noise at the cut.
         leak: weight of LinearLeakage; leak_features: its random features; leak_target: pixels a side of the images it
-            aims at, 0 for all; leak_places: places of z a side that it looks at (LocalLeakage), 0 for all at once.
+            aims at, 0 for all; leak_places: places of z a side that correct its guess (LocalLeakage), 0 for none.
         arl: weight of an adversarial inverter.
         blind: waves a side that the client does not see (`BlindInput`); contrast: its option.
         options: further arguments of the surrogate.

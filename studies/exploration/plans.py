@@ -141,13 +141,12 @@ def closing() -> list[Cell]:
 
 
 def local() -> list[Cell]:
-    """A closed-form attacker that looks at neighbourhoods of z, the same everywhere: small, and near to an inverter."""
-    near = Cell("noise", leak=0.6, leak_places=5, leak_features=256)
+    """A closed-form attacker of two stages: a linear guess, then the same correction at every place of z."""
+    near = Cell("noise", leak=0.6, leak_places=1, leak_features=512)
     return [
         *seeds(*(replace(near, leak=weight) for weight in (0.3, 0.6, 1.0))),
-        replace(near, leak_features=0),
-        replace(near, leak_places=3),
-        replace(near, leak_features=512),
+        replace(near, leak_places=3, leak_features=256),
+        replace(near, leak_features=1024),
         replace(near, leak=0.5, blind=4),
         replace(near, attack_epochs=60),
         replace(near, leak=0.5, arl=0.3),

@@ -71,7 +71,9 @@ def design(cell: dict[str, Any]) -> str:
         attacker = (
             f"attacker with {cell['leak_features']} random features" if cell["leak_features"] else "linear attacker"
         )
-        attacker += f" of {cell['leak_places']}×{cell['leak_places']} places" if cell["leak_places"] else ""
+        attacker += (
+            f", corrected from {cell['leak_places']}×{cell['leak_places']} places" if cell["leak_places"] else ""
+        )
         attacker += f" on {cell['leak_target']} px" if cell["leak_target"] else ""
         stale = f", solved every {cell['leak_every']} steps only" if cell["leak_every"] > 1 else ""
         title = f"closed-form {attacker}{stale}" + ("" if cell["method"] == "noise" else f" + {title}")

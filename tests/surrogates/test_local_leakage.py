@@ -23,31 +23,56 @@ def smooth_client(size: int, classes: int = 3, seed: int = 0) -> tuple[Tensor, T
     return z, y, x
 
 
-def rows_by_hand(leakage: LocalLeakage, noisy: Tensor, y: Tensor, x: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """What the attacker sees and wants at every place, by loops; deviations from the class's mean at that place."""
-    k, (channels, height, width), (rows, columns) = leakage.neighbourhood, leakage.z_shape, leakage.block
-    padded = F.pad(noisy, (k // 2,) * 4)
-    variance = (noisy - noisy.mean(0)).square().mean()
-    scale = math.sqrt(2 * variance * channels * k * k)
-    seen, wanted = [], []
-    for n in range(len(noisy)):
-        for i in range(height):
-            for j in range(width):
-                patch = padded[n, :, i : i + k, j : j + k]
-                turns = zip(leakage.frequency, leakage.phase, strict=True)
-                waves = [torch.cos((patch * p).sum() / scale + b) for p, b in turns]
-                seen.append(torch.cat([patch.flatten(), torch.stack(waves) if waves else patch.new_zeros(0)]))
-                wanted.append(x[n, :, i * rows : (i + 1) * rows, j * columns : (j + 1) * columns].flatten())
-    shape = (len(noisy), height * width, -1)
-    out = []
-    for values in (torch.stack(seen).view(shape), torch.stack(wanted).view(shape)):
-        centred = values.clone()
-        for label in y.unique():
-            members = y == label
-            size = int(members.sum())
-            centred[members] = (values[members] - values[members].mean(0)) * math.sqrt(size / (size - 1))
-        out.append(centred.flatten(0, 1).numpy())
-    return out[0], out[1]
+def centred(values: np.ndarray, y: Tensor) -> np.ndarray:
+    """Deviations from the class's mean, with M samples enlarged by the root of M/(M-1)."""
+    out = values.copy()
+    for label in y.unique():
+        members = (y == label).numpy()
+        size = members.sum()
+        out[members] = (values[members] - values[members].mean(0)) * math.sqrt(size / (size - 1))
+    return out
+
+
+def blocks_by_hand(x: Tensor, height: int, width: int) -> np.ndarray:
+    """(N, h, w, C·b·b): the pixels beneath every place."""
+    rows, columns = x.shape[2] // height, x.shape[3] // width
+    out = np.zeros((len(x), height, width, x.shape[1] * rows * columns))
+    for i in range(height):
+        for j in range(width):
+            out[:, i, j] = x[:, :, i * rows : (i + 1) * rows, j * columns : (j + 1) * columns].flatten(1).numpy()
+    return out
+
+
+def two_stages_by_hand(leakage: LocalLeakage, noisy: Tensor, y: Tensor, x: Tensor) -> float:
+    """The share that least squares recovers in two stages, place by place."""
+    _, height, width = leakage.z_shape
+    size, k = len(noisy), leakage.neighbourhood
+    beneath = blocks_by_hand(x, height, width)
+    wanted = centred(beneath.reshape(size, -1), y)
+    flat = noisy.flatten(1).numpy()
+    of_z = centred(flat, y)
+    weight = np.linalg.lstsq(of_z, wanted, rcond=None)[0]
+
+    def seen(z: np.ndarray, guess: np.ndarray) -> np.ndarray:
+        maps = np.concatenate([z.reshape(noisy.shape), guess.reshape(beneath.shape).transpose(0, 3, 1, 2)], 1)
+        padded = np.pad(maps, ((0, 0), (0, 0), (k // 2, k // 2), (k // 2, k // 2)))
+        places = [padded[:, :, i : i + k, j : j + k].reshape(size, -1) for i in range(height) for j in range(width)]
+        return np.stack(places, 1)  # (N, L, ·)
+
+    of_seen = seen(of_z, of_z @ weight)
+    if leakage.random_features:
+        raw = flat @ weight
+        maps = np.concatenate([flat.reshape(size, -1), raw], 1)
+        variance = ((maps - maps.mean(0)) ** 2).mean()
+        frequency = leakage.frequency.flatten(1).numpy() / math.sqrt(2 * leakage.frequency[0].numel() * variance)
+        waves = np.cos(seen(flat, raw) @ frequency.T + leakage.phase.numpy())
+        of_waves = centred(waves.reshape(size, -1), y).reshape(waves.shape)
+        of_seen = np.concatenate([of_seen, of_waves], 2)
+    rows = of_seen.reshape(size * height * width, -1)
+    left = (wanted - of_z @ weight).reshape(size * height * width, -1)
+    correction = np.linalg.lstsq(rows, left, rcond=None)[0]
+    unexplained: float = ((left - rows @ correction) ** 2).sum() / (wanted**2).sum()
+    return 1 - unexplained
 
 
 def noisy_of(leakage: LocalLeakage, z: Tensor) -> Tensor:
@@ -56,22 +81,20 @@ def noisy_of(leakage: LocalLeakage, z: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("random_features", [0, 5])
 @pytest.mark.parametrize("neighbourhood", [1, 3])
-def test_local__equals_least_squares_by_loops(neighbourhood: int, random_features: int) -> None:
-    z, y, x = smooth_client(60)
+def test_local__equals_least_squares_in_two_stages(neighbourhood: int, random_features: int) -> None:
+    z, y, x = smooth_client(90)
     leakage = LocalLeakage(
         Z_SHAPE, IMAGE_SHAPE, reg_strength=0.1, neighbourhood=neighbourhood, random_features=random_features
     ).double()
-    seen, wanted = rows_by_hand(leakage, noisy_of(leakage, z), y, x)
-    weight = np.linalg.lstsq(seen, wanted, rcond=None)[0]
-    expected = 1 - ((wanted - seen @ weight) ** 2).sum() / (wanted**2).sum()
+    expected = two_stages_by_hand(leakage, noisy_of(leakage, z), y, x)
     output = leakage(z, y, x)
-    assert 0.02 < expected < 0.95
+    assert 0.2 < expected < 0.95
     assert output.share.item() == pytest.approx(expected, rel=1e-3)
-    per_pixel = (wanted**2).sum() / 60 / x[0].numel()
-    assert output.mse.item() == pytest.approx((1 - expected) * per_pixel, rel=1e-3)
+    per_pixel = (centred(x.flatten(1).numpy(), y) ** 2).sum() / x.numel()
+    assert output.mse.item() == pytest.approx((1 - expected) * per_pixel, rel=2e-3)
 
 
-def test_local__gradient_with_the_attacker_held_fixed_is_that_through_the_solve() -> None:
+def test_local__gradient_is_that_with_both_stages_held_fixed() -> None:
     z, y, x = smooth_client(90)
     leakage = LocalLeakage(Z_SHAPE, IMAGE_SHAPE, reg_strength=0.1, neighbourhood=3, random_features=0, momentum=0.0)
     leakage = leakage.double()
@@ -79,31 +102,32 @@ def test_local__gradient_with_the_attacker_held_fixed_is_that_through_the_solve(
     leakage(feature, y, x).share.backward()
 
     leakage.steps.zero_()
-    through = z.clone().requires_grad_()
+    moved = z.clone().requires_grad_()
 
-    def centred(values: Tensor) -> Tensor:
-        return values - torch.stack([values[y == k].mean(0) for k in range(3)])[y]
+    def around_mean(values: Tensor) -> Tensor:
+        return (values - torch.stack([values[y == k].mean(0) for k in range(3)])[y]) * math.sqrt(30 / 29)
 
-    of_z = F.unfold(centred(noisy_of(leakage, through)), 3, padding=1).mT.flatten(0, 1)
-    of_x = F.unfold(centred(x), 2, stride=2).mT.flatten(0, 1)
-    zz, zx = of_z.T @ of_z / 90, of_z.T @ of_x / 90
-    ridge = 1e-5 * zz.diagonal().mean().detach()
-    solved = torch.linalg.solve(zz + ridge * torch.eye(len(zz), dtype=DOUBLE), zx)
-    ((zx * solved).sum() / (of_x**2).sum() * 90).backward()
-    torch.testing.assert_close(feature.grad, through.grad, rtol=1e-6, atol=1e-12)
+    of_z, of_x = around_mean(noisy_of(leakage, moved).flatten(1)), around_mean(F.unfold(x, 2, stride=2).flatten(1))
+    ridged = lambda c: c + 1e-5 * c.diagonal().mean() * torch.eye(len(c), dtype=DOUBLE)  # noqa: E731
+    with torch.no_grad():
+        first = torch.linalg.solve(ridged(of_z.T @ of_z / 90), of_z.T @ of_x / 90)
+    guess = of_z @ first
+    maps = torch.cat([of_z.view_as(z), guess.view(90, 12, 3, 4)], 1)
+    rows = F.unfold(maps, 3, padding=1).mT.flatten(0, 1)
+    left = (of_x - guess).view(90, 12, 12).mT.flatten(0, 1)
+    with torch.no_grad():
+        second = torch.linalg.solve(ridged(rows.T @ rows / 90), rows.T @ left / 90)
+    (-(left - rows @ second).square().sum() / of_x.square().sum()).backward()
+    torch.testing.assert_close(feature.grad, moved.grad, rtol=1e-5, atol=1e-10)
 
 
-def test_local__knows_few_weights_well_where_a_global_attacker_remembers_its_images() -> None:
-    """Sixty images: the global attacker fits what it was given, and recovers little of others."""
-    z, y, x = smooth_client(1060)
-    local = LocalLeakage(Z_SHAPE, IMAGE_SHAPE, reg_strength=0.05, neighbourhood=3, random_features=0).double()
-    whole = LinearLeakage(24, 144, reg_strength=0.05).double()
-    given = {name: each(z[:60], y[:60], x[:60]).share.item() for name, each in (("local", local), ("global", whole))}
-    for each in (local, whole):
-        each.cov_zz.zero_(), each.cov_xz.zero_(), each.steps.zero_()  # type: ignore[operator]
-    others = {name: each(z[60:], y[60:], x[60:]).share.item() for name, each in (("local", local), ("global", whole))}
-    print(f"share on 60 images {given}, on 1,000 {others}")
-    assert given["global"] - others["global"] > 3 * (given["local"] - others["local"])
+def test_local__recovers_more_than_its_linear_guess() -> None:
+    z = torch.randn(900, 1, 3, 4, generator=torch.Generator().manual_seed(0))
+    y, x = torch.arange(900) % 3, F.interpolate(z + 0.3 * z.square(), scale_factor=2)
+    linear = LinearLeakage(12, 48, reg_strength=0.05)(z, y, x).share.item()
+    local = LocalLeakage((1, 3, 4), (1, 6, 8), reg_strength=0.05, random_features=32)(z, y, x).share.item()
+    print(f"share of a linear attacker {linear:.3f}, corrected place by place {local:.3f}")
+    assert linear < 0.9 and local > linear + 0.1
 
 
 def test_local__random_features_see_what_is_not_linear() -> None:
@@ -117,7 +141,7 @@ def test_local__random_features_see_what_is_not_linear() -> None:
         for count in (0, 32)
     ]
     print(f"squares of z: linear {shares[0]:.3f}, with random features {shares[1]:.3f}")
-    assert shares[0] < 0.05 and shares[1] > 0.8
+    assert shares[0] < 0.1 and shares[1] > 0.8
 
 
 def test_local__of_the_class_alone_is_nothing_and_less_with_more_noise() -> None:

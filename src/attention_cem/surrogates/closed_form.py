@@ -5,7 +5,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attention_cem.surrogates.base import require_positive_int
 from attention_cem.surrogates.segments import ClassSegments, class_mean
 
 
@@ -18,21 +17,28 @@ class LeakageOutput(NamedTuple):
     """Scalar without gradient: the attacker's mean squared error per pixel on within-class deviations."""
 
 
-class ClosedFormAttacker(nn.Module):
-    r"""Least squares from features to targets, both as deviations from their class's mean.
+class Solution(NamedTuple):
+    """What :meth:`RunningLeastSquares.solve` returns; nothing here has a gradient."""
 
-    .. math:: W=(C_{zz}+rI)^{-1}C_{zx}, \qquad
-        \mathrm{share}=\mathrm{tr}(C_{xz}W)/\mathrm{tr}\,C_{xx},
+    weight: Tensor
+    """(width, targets): the best linear map."""
+    recovered: Tensor
+    """Scalar: variance of the targets that it recovers, summed over the values of a sample."""
+    variance: Tensor
+    """Scalar: all their variance."""
 
-    with covariances that are running averages over batches. The gradient of the share reaches the features through
-    what W recovers of the batch, :math:`1-E\lVert x-W^\top z\rVert^2/E\lVert x\rVert^2`, with W held fixed: at the best
-    W this is the gradient through the solve as well, because W is optimal and its own change does not count. W must be
-    solved anew at every step: a client that meets the same W for 22 steps learns to evade *it*, at the cost of accuracy
+
+class RunningLeastSquares(nn.Module):
+    r"""The best linear map :math:`W=(C_{zz}+rI)^{-1}C_{zx}` by covariances that are running averages over batches.
+
+    It recovers :math:`\mathrm{tr}(C_{xz}W)` of :math:`\mathrm{tr}\,C_{xx}`. A penalty on that takes its gradient
+    through what W recovers of the batch, :math:`-E\lVert x-W^\top z\rVert^2`, with W held fixed: at the best W this is
+    the gradient through the solve as well, because W is optimal and its own change does not count. W must be solved
+    anew at every step: a client that meets the same W for 22 steps learns to evade *it*, at the cost of accuracy
     (measured, results/exploration.md).
 
     Args:
-        width: values the attacker sees. targets: values it wants.
-        image_dim: values in one image, for the error per pixel.
+        width: values seen. targets: values wanted.
         momentum: share of the old covariances in the running ones.
     """
 
@@ -41,34 +47,28 @@ class ClosedFormAttacker(nn.Module):
     cov_xz: Tensor
     var_x: Tensor
 
-    def __init__(self, width: int, targets: int, image_dim: int, momentum: float) -> None:
+    def __init__(self, width: int, targets: int, momentum: float) -> None:
         super().__init__()
-        self.image_dim = require_positive_int("image_dim", image_dim)
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {momentum!r}")
-        self.momentum = momentum
+        self.momentum, self.targets = momentum, targets
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.register_buffer("cov_zz", torch.zeros(width, width))
         self.register_buffer("cov_xz", torch.zeros(targets, width))
         self.register_buffer("var_x", torch.zeros(()))
 
-    def leakage(self, of_z: Tensor, of_x: Tensor, pairs: Tensor, noise: float) -> LeakageOutput:
-        """From deviations of features (M, width) and targets (M, targets) of so many samples; noise is added to C_zz.
+    @torch.no_grad()
+    def solve(self, of_z: Tensor, of_x: Tensor, pairs: Tensor, noise: float = 0.0) -> Solution:
+        """From deviations (M, width) and (M, targets) of so many samples; ``noise`` is added to the diagonal of C_zz.
 
         A sample may have several rows: covariances are sums over the rows of a sample, and means over samples.
         """
         count = pairs.clamp_min(1)
-        fixed = of_z.detach()
-        batch = (fixed.T @ fixed / count, of_x.T @ fixed / count, of_x.square().sum() / count)
+        batch = (of_z.T @ of_z / count, of_x.T @ of_z / count, of_x.square().sum() / count)
         cov_zz, cov_xz, var_x = self._running(*batch, measured=pairs > 0)
         weight, recovered = self._solved(cov_zz, cov_xz, noise)
-        total = var_x.clamp_min(torch.finfo(of_z.dtype).tiny)
-        # the running value with the batch's gradient
-        found = -(of_x - of_z @ weight).square().sum() / count
-        share = (recovered + found - found.detach()) / total
-        return LeakageOutput(share, ((total - recovered) / self.image_dim).clamp_min(0))
+        return Solution(weight, recovered, var_x)
 
-    @torch.no_grad()
     def _running(self, zz: Tensor, xz: Tensor, xx: Tensor, *, measured: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         old = (self.cov_zz, self.cov_xz, self.var_x)
         # a batch without two samples of a class says nothing: averaging its zeros in would look like privacy
@@ -81,7 +81,6 @@ class ClosedFormAttacker(nn.Module):
                 buffer.copy_(torch.where(usable, value, buffer))  # a bad batch shows in the output alone
         return cov_zz, cov_xz, var_x
 
-    @torch.no_grad()
     def _solved(self, cov_zz: Tensor, cov_xz: Tensor, noise: float) -> tuple[Tensor, Tensor]:
         """The best attacker's weights (width, targets), and the variance of x it recovers."""
         # the last term keeps the factorisation alive in float32 where a few directions carry everything
@@ -91,6 +90,16 @@ class ClosedFormAttacker(nn.Module):
         factor, failed = torch.linalg.cholesky_ex(cov_zz + ridge * identity)
         weight = torch.where(failed == 0, torch.cholesky_solve(cov_xz.T, factor), torch.nan)
         return weight, (weight * cov_xz.T).sum()
+
+
+def leakage_output(
+    recovered: Tensor, variance: Tensor, unexplained: Tensor, samples: Tensor, image_dim: int
+) -> LeakageOutput:
+    """The share recovered, a running value, with the gradient of what the batch (M, P) left unexplained."""
+    total = variance.clamp_min(torch.finfo(variance.dtype).tiny)
+    found = -unexplained.square().sum() / samples.clamp_min(1)
+    share = (recovered + found - found.detach()) / total
+    return LeakageOutput(share, ((total - recovered) / image_dim).clamp_min(0))
 
 
 def deviations(values: Tensor, segments: ClassSegments) -> Tensor:

@@ -5,17 +5,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attention_cem.surrogates.base import check_features, require_positive, require_positive_int
-from attention_cem.surrogates.closed_form import ClosedFormAttacker, LeakageOutput, deviations, samples_in_pairs
+from attention_cem.surrogates.closed_form import (
+    LeakageOutput,
+    RunningLeastSquares,
+    deviations,
+    leakage_output,
+    samples_in_pairs,
+)
 from attention_cem.surrogates.noise import counter_normal
 from attention_cem.surrogates.segments import segment_classes
 
 
-class LinearLeakage(ClosedFormAttacker):
+class LinearLeakage(RunningLeastSquares):
     r"""Share of the within-class variance of x that a linear attacker recovers from z + noise.
 
     .. math:: \frac{\mathrm{tr}\left(C_{xz}(C_{zz}+\sigma^2I)^{-1}C_{zx}\right)}{\mathrm{tr}\,C_{xx}} \in [0,1]
 
-    with within-class covariances; see `ClosedFormAttacker`. As a monitor it bounds the leakage from below (a stronger
+    with within-class covariances; see `RunningLeastSquares`. As a monitor it bounds the leakage from below (a stronger
     attacker recovers more); its gradient makes it a penalty.
 
     Args:
@@ -48,8 +54,8 @@ class LinearLeakage(ClosedFormAttacker):
         require_positive_int("image_dim", image_dim)
         if random_features < 0:
             raise ValueError(f"random_features must not be negative, got {random_features!r}")
-        super().__init__(feature_dim + random_features, image_dim, image_dim, momentum)
-        self.feature_dim, self.random_features = feature_dim, random_features
+        super().__init__(feature_dim + random_features, image_dim, momentum)
+        self.feature_dim, self.image_dim, self.random_features = feature_dim, image_dim, random_features
         self.sigma = require_positive("reg_strength", reg_strength)
         generator = torch.Generator().manual_seed(seed)
         self.register_buffer("frequency", torch.randn(feature_dim, random_features, generator=generator))
@@ -67,8 +73,10 @@ class LinearLeakage(ClosedFormAttacker):
             segments = segment_classes(labels, min_count=2)
             of_z = deviations(self._features(flat.to(self.cov_zz.dtype)), segments)
             of_x = deviations(x.flatten(1).to(self.cov_zz.dtype), segments)
-            noise = 0.0 if self.random_features else self.sigma**2
-            return self.leakage(of_z, of_x, samples_in_pairs(segments), noise)
+            samples = samples_in_pairs(segments)
+            solved = self.solve(of_z, of_x, samples, noise=0.0 if self.random_features else self.sigma**2)
+            left = of_x - of_z @ solved.weight
+            return leakage_output(solved.recovered, solved.variance, left, samples, self.image_dim)
 
     def _features(self, z: Tensor) -> Tensor:
         if not self.random_features:

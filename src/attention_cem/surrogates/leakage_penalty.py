@@ -25,8 +25,8 @@ class LinearLeakagePenalty(PenaltyDefence):
         weight: weight of the share in the client's loss; the share lies in [0, 1].
         noise_sigma: σ the attacker has to live with; a configuration fills in that of its Gaussian noise.
         random_features: random Fourier features that join z, for an attacker beyond linear.
-        neighbourhood: the attacker looks at so many places of z a side, in the same way everywhere (`LocalLeakage`);
-            None for one that looks at all of z at once (`LinearLeakage`).
+        neighbourhood: the attacker corrects its guess by what stands in so many places of z a side, in the same way
+            everywhere (`LocalLeakage`); None for one of a single stage (`LinearLeakage`).
         target_size: the attacker aims at images shrunk to so many pixels a side, which makes its solve cheaper; None
             for all pixels.
         ramp_steps: steps over which the weight rises from nothing: covariances are young at the start.
