@@ -27,6 +27,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "k-means": {"surrogate.name": "kmeans"},
     "slot mixture": {"surrogate.name": "slot_mixture"},
     "sound": NONE | CLOSED_FORM,
+    "closed form, two stages": NONE | CLOSED_FORM | {"defence.linear_leakage.neighbourhood": 1},
     "slot mixture + closed form": {"surrogate.name": "slot_mixture"} | CLOSED_FORM,
     "slot (documents)": {"surrogate.name": "slot_cross"},
     "gated (documents)": {"surrogate.name": "gated"},
