@@ -74,7 +74,7 @@ def test_two_processes__a_short_run_learns_as_one_process_does(tmp_path: Path) -
     settings = {
         "data.options.size": 16,
         "data.options.num_classes": 4,
-        "data.options.num_train": 800,
+        "data.options.num_train": 480,
         "data.options.num_test": 400,
         "data.validation_fraction": 0.25,
         "model.name": "tiny_cnn",
