@@ -55,8 +55,8 @@ def how_to_make(page: Page, waiting: Sequence[StoredStudy]) -> str:
         return f"No results yet, and no study file that matches {files}. 尚无结果。"
     commands = "\n".join(f"{stored.command}    # {len(stored.study.cells)} runs" for stored in waiting)
     return (
-        "No results yet of the studies below; run them, put the files of `runs/studies/NAME/results/` into "
-        f"`results/studies/NAME/`, then `make results`.\n\n以下研究尚无结果：\n\n```sh\n{commands}\n```"
+        "No results yet of the studies below; this runs and stores them, then `make results`.\n\n"
+        f"以下研究尚无结果，用下面的命令运行并存入，然后 `make results`：\n\n```sh\n{commands}\n```"
     )
 
 

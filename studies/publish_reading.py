@@ -106,7 +106,7 @@ class StoredStudy:
 
     @property
     def command(self) -> str:
-        return f"attention-cem study run {self.file}"
+        return f"python -m studies.reproduce --missing {self.name}"
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,9 @@ def test_publish__nothing_has_been_run(tmp_path: Path) -> None:
         "missing": {"noise": 9, "kmeans_published": 9, "kmeans_constant": 9, "sound": 9},
         "stale": 0,
         "commits": [],
-        "command": "attention-cem study run studies/main-cifar10.toml",
+        "command": "python -m studies.reproduce --missing main-cifar10",
     }
-    assert "attention-cem study run studies/main-cifar10.toml" in page(root, "main")
+    assert "python -m studies.reproduce --missing main-cifar10" in page(root, "main")
     assert "no study file that matches `studies/stacked-*.toml`" in page(root, "stacked")
     assert all(target["met"] is None for target in content["targets"])
     assert "not run yet" in (root / "README.md").read_text()

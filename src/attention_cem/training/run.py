@@ -152,6 +152,7 @@ def _facts(trainer: Trainer, test: Score, world: World) -> dict[str, Any]:
         "nonfinite_steps": trainer.monitor.check("end"),
         "shutoff_share_when_active": sum(active) / len(active) if active else None,
         "config_hash": config_hash(trainer.config),
+        "cross_fit": trainer.cross_fit is not None,
         "data_source": trainer.images.source,
         "train_images": len(trainer.images.train.image_set),
         "validation_images": len(trainer.images.validation.image_set),
