@@ -84,6 +84,10 @@ class _TrainingShown(Observer):
         self._detail = f"validation accuracy {row['accuracy']:.0%}"
         self._show(row["epoch"] * self._steps, self._epochs * self._steps, self._detail)
 
+    def note(self, text: str) -> None:
+        """What the run decided by itself."""
+        print(f"note: {text}", file=sys.stderr, flush=True)
+
     def message(self, text: str) -> None:
         """A warning."""
         print(f"warning: {text}", file=sys.stderr, flush=True)

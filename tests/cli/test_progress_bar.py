@@ -23,6 +23,8 @@ def test_bar_observer__moves_with_the_steps_and_prints_each_epoch() -> None:
         observer.step(2, 2)
         observer.epoch_done({"epoch": 2, "accuracy": 0.5, "loss": 1.0, "images_per_s": 9.0, "surrogate_mode": "off"})
         observer.message("[CEM-GATE] closed")
+        observer.note("cross_fit is on")
     assert progress.tasks[0].completed == 6 and progress.tasks[0].total == 12
     text = output.getvalue()
-    assert "continues in epoch 2 after step 1" in text and "accuracy 50.00%" in text and "[CEM-GATE] closed" in text
+    assert "continues in epoch 2 after step 1" in text and "accuracy 50.00%" in text
+    assert "warning: [CEM-GATE] closed" in text and "note: cross_fit is on" in text

@@ -44,6 +44,10 @@ class LineObserver(Observer):
         """The epoch's figures."""
         print(f"epoch {row['epoch']}/{self._epochs}  {health(row)}", file=sys.stderr, flush=True)
 
+    def note(self, text: str) -> None:
+        """What the run decided by itself."""
+        print(f"note: {text}", file=sys.stderr, flush=True)
+
     def message(self, text: str) -> None:
         """A warning."""
         print(f"warning: {text}", file=sys.stderr, flush=True)

@@ -57,6 +57,10 @@ class BarObserver(Observer):
         """The epoch's figures above the bar."""
         self._progress.console.print(f"epoch {row['epoch']}  {health(row)}", highlight=False)
 
+    def note(self, text: str) -> None:
+        """What the run decided by itself, above the bar."""
+        self._progress.console.print(f"note: {text}", markup=False, highlight=False)
+
     def message(self, text: str) -> None:
         """A warning above the bar."""
         self._progress.console.print(f"warning: {text}", style="yellow", markup=False, highlight=False)

@@ -37,6 +37,10 @@ class Observer:
     def epoch_done(self, row: Mapping[str, Any]) -> None:
         """After every epoch, with its object of ``metrics.jsonl``."""
 
+    def note(self, text: str) -> None:
+        """What the run decided by itself; goes to the log by default."""
+        _logger.info(text)
+
     def message(self, text: str) -> None:
-        """Something a person should know; goes to the log by default."""
+        """A warning; goes to the log by default."""
         _logger.warning(text)

@@ -157,9 +157,9 @@ class Trainer:
             self.observer.started(self._facts_at_start())
             self._say_if_never_active()
             if self.cross_fit is not None:
-                self.observer.message(f"cross_fit is on: {self.cross_fit}")
+                self.observer.note(f"cross_fit is on: {self.cross_fit}")
             if (remark := self.leakage.remark()) is not None:
-                self.observer.message(remark)
+                self.observer.note(remark)
         self.world.share_from_main([*self.model.state_dict().values()])
         started = time.monotonic() - self.seconds
         self._last_write = time.monotonic()
