@@ -16,6 +16,7 @@ from studies.exploration.report import (
     modes_lines,
     of_default_attack,
     page,
+    repeats_line,
     result_rows,
 )
 
@@ -50,6 +51,16 @@ def test_modes__compare_one_slot_with_eight_in_every_seed() -> None:
     stored = [row for row in result_rows(RESULTS) if row["cell"]["data"] == "cifar100_coarse"]
     lines = modes_lines(curves(stored))
     assert {line.split(",")[0] for line in lines} == {"- seed 0", "- seed 1"}
+    ratios = [float(line.split("slots ")[1].split("×")[0]) for line in lines]
+    assert min(ratios) < 1 < max(ratios)  # the page says so
+
+
+def test_repeats__are_told_from_the_runs_of_one_cell() -> None:
+    cell = result_rows(RESULTS)[0]["cell"]
+    rows = [{"cell": cell, "accuracy_test": a, "mse_test": m} for a, m in ((0.86, 0.02), (0.864, 0.019), (0.861, 0.02))]
+    rows.append({"cell": cell | {"seed": 9}, "accuracy_test": 0.1, "mse_test": 0.5})
+    assert repeats_line(rows) == "1 cells were run twice or more: up to 0.4 points and 0.0010 MSE apart."
+    assert repeats_line(rows[2:]) == "No cell was run twice."
 
 
 def test_longer__stands_beside_the_usual_attack_and_not_on_the_curves() -> None:

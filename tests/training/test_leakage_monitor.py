@@ -321,7 +321,7 @@ class Messages(Observer):
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def note(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self.said.append(text)
 
 

@@ -159,7 +159,7 @@ class Trainer:
             if self.cross_fit is not None:
                 self.observer.note(f"cross_fit is on: {self.cross_fit}")
             if (remark := self.leakage.remark()) is not None:
-                self.observer.note(remark)
+                self.observer.message(remark)
         self.world.share_from_main([*self.model.state_dict().values()])
         started = time.monotonic() - self.seconds
         self._last_write = time.monotonic()
