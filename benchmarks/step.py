@@ -36,14 +36,16 @@ SURROGATES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "hybrid": ("hybrid", 10, {}),
     "linear leakage": ("", 10, {}),
     "linear leakage, 512 random features": ("", 10, {}),
-    "local leakage": ("", 10, {}),
+    "linear leakage, 512 random features, followed": ("", 10, {}),
+    "local leakage, followed": ("", 10, {}),
 }
 PENALTIES: dict[str, list[dict[str, Any]]] = {
     name: [{"name": "linear_leakage", "weight": 0.3, "noise_sigma": SIGMA, **options}]
     for name, options in (
         ("linear leakage", {"random_features": 0}),
         ("linear leakage, 512 random features", {"random_features": 512}),
-        ("local leakage", {"random_features": 512, "neighbourhood": 1}),
+        ("linear leakage, 512 random features, followed", {"random_features": 512, "followed": True}),
+        ("local leakage, followed", {"random_features": 512, "neighbourhood": 1, "followed": True}),
     )
 }
 

@@ -21,14 +21,15 @@ from attention_cem.training import load_config, train
 from benchmarks.timing import machine
 
 NONE = {"surrogate.name": "none", "surrogate.lambd": 0.0}
-CLOSED_FORM = {"defence.linear_leakage.weight": 1e-6, "defence.linear_leakage.random_features": 512}
+SOLVED = {"defence.linear_leakage.weight": 1e-6, "defence.linear_leakage.random_features": 512}
+FOLLOWED = SOLVED | {"defence.linear_leakage.followed": True}
 METHODS: dict[str, dict[str, Any]] = {
     "none": NONE,
     "k-means": {"surrogate.name": "kmeans"},
     "slot mixture": {"surrogate.name": "slot_mixture"},
-    "sound": NONE | CLOSED_FORM,
-    "closed form, two stages": NONE | CLOSED_FORM | {"defence.linear_leakage.neighbourhood": 1},
-    "slot mixture + closed form": {"surrogate.name": "slot_mixture"} | CLOSED_FORM,
+    "sound": NONE | FOLLOWED,
+    "closed form, two stages": NONE | FOLLOWED | {"defence.linear_leakage.neighbourhood": 1},
+    "closed form, solved at every step": NONE | SOLVED,
     "slot (documents)": {"surrogate.name": "slot_cross"},
     "gated (documents)": {"surrogate.name": "gated"},
 }

@@ -15,7 +15,8 @@ class Cell:
         lambd: its weight. schedule: ``constant`` after a ramp, or ``reference`` (tied to 1/lr).
         sigma: of the noise at the cut.
         leak: weight of LinearLeakage; leak_features: its random features; leak_target: pixels a side of the images it
-            aims at, 0 for all; leak_places: places of z a side that correct its guess (LocalLeakage), 0 for none.
+            aims at, 0 for all; leak_places: places of z a side that correct its guess (LocalLeakage), 0 for none;
+            leak_followed: it follows the client instead of being solved at every step.
         arl: weight of an adversarial inverter.
         blind: waves a side that the client does not see (`BlindInput`); contrast: its option.
         options: further arguments of the surrogate.
@@ -29,6 +30,7 @@ class Cell:
     leak_features: int = 0
     leak_target: int = 0
     leak_places: int = 0
+    leak_followed: bool = False
     arl: float = 0.0
     blind: int = 0
     contrast: bool = False

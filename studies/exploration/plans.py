@@ -124,50 +124,37 @@ def solved() -> list[Cell]:
     ]
 
 
-def closing() -> list[Cell]:
-    """What is missing: every design with an adversarial inverter, two seeds; a cheaper and a stronger attacker."""
-    beyond = Cell("noise", leak=0.5, **BEYOND_LINEAR)
+def finishing() -> list[Cell]:
+    """What is missing: long attacks, an attacker that follows the client, one of two stages, pairs with ARL."""
+    follower = Cell("noise", leak=0.6, leak_features=512, leak_followed=True)
+    near = replace(follower, leak_places=1)
+    designs = (
+        replace(follower, leak=0.5),
+        Cell("kmeans", 3),
+        Cell("slot_mixture", 0.1),
+        Cell("gated_adversary", 0.15),
+        Cell("logdet", 0.1),
+    )
+    attacked_for_longer = (
+        follower,
+        Cell("kmeans", 3),
+        Cell("noise", arl=0.3),
+        near,
+        replace(follower, leak=0.5, blind=4),
+        replace(follower, leak=1.0),
+    )
     return [
-        *seeds(replace(beyond, arl=0.3), Cell("kmeans", 3, arl=0.3), Cell("slot_mixture", 0.1, arl=0.3)),
-        replace(beyond, leak_target=8),
-        replace(beyond, leak_features=1024),
-        replace(beyond, leak_features=256, leak_target=8),
-        Cell("slot_mixture", 0.03, leak=0.5, **BEYOND_LINEAR),
-        *seeds(Cell("gated_adversary", 0.15, arl=0.3), Cell("logdet", 0.1, arl=0.3)),
-        replace(beyond, sigma=0.1),
-        replace(beyond, blind=4, seed=1),
-        replace(beyond, blind=4, arl=0.3),
-    ]
-
-
-def local() -> list[Cell]:
-    """A closed-form attacker of two stages: a linear guess, then the same correction at every place of z."""
-    near = Cell("noise", leak=0.6, leak_places=1, leak_features=512)
-    return [
-        *seeds(*(replace(near, leak=weight) for weight in (0.3, 0.6, 1.0))),
-        replace(near, leak_places=3, leak_features=256),
-        replace(near, leak_features=1024),
-        replace(near, leak=0.5, blind=4),
-        replace(near, attack_epochs=60),
+        *(replace(cell, attack_epochs=60) for cell in attacked_for_longer),
+        *seeds(*(replace(cell, leak=weight) for cell in (follower, near) for weight in (0.6, 1.0))),
+        *seeds(*(replace(cell, arl=0.3) for cell in designs)),
+        replace(follower, leak_target=16),
+        replace(follower, leak_target=8),
+        *(replace(cell, leak=0.3) for cell in (follower, near)),
+        *(replace(cell, leak=0.5, blind=4) for cell in (near, replace(follower, seed=1))),
+        replace(follower, leak=0.5, blind=4, arl=0.3),
+        *(replace(cell, leak=0.3, seed=1) for cell in (follower, near)),
         replace(near, leak=0.5, arl=0.3),
-    ]
-
-
-def longer() -> list[Cell]:
-    """Trained again and attacked four times as long: a design that only hides would fall further than the others."""
-    beyond = Cell("noise", **BEYOND_LINEAR)
-    return [
-        replace(cell, attack_epochs=60)
-        for cell in (
-            replace(beyond, leak=0.6),
-            Cell("kmeans", 3),
-            replace(beyond, leak=0.5, blind=4),
-            Cell("noise", arl=0.3),
-            replace(beyond, leak=1.0),
-            Cell("kmeans", 5),
-            Cell("noise", sigma=0.1),
-            replace(beyond, leak=0.5, arl=0.3),
-        )
+        Cell("slot_mixture", 0.03, leak=0.5, leak_features=512, leak_followed=True),
     ]
 
 
@@ -181,7 +168,5 @@ PLANS: dict[str, Callable[[], list[Cell]]] = {
     "variations": variations,
     "second": second,
     "solved": solved,
-    "closing": closing,
-    "local": local,
-    "longer": longer,
+    "finishing": finishing,
 }

@@ -47,6 +47,7 @@ def cell_of(row: dict[str, Any]) -> dict[str, Any]:
         "leak_features": 0,
         "leak_target": 0,
         "leak_places": 0,
+        "leak_followed": False,
         "leak_every": 1,
         "blind": 0,
         "contrast": False,
@@ -75,6 +76,7 @@ def design(cell: dict[str, Any]) -> str:
             f", corrected from {cell['leak_places']}×{cell['leak_places']} places" if cell["leak_places"] else ""
         )
         attacker += f" on {cell['leak_target']} px" if cell["leak_target"] else ""
+        attacker += ", following the client" if cell["leak_followed"] else ""
         stale = f", solved every {cell['leak_every']} steps only" if cell["leak_every"] > 1 else ""
         title = f"closed-form {attacker}{stale}" + ("" if cell["method"] == "noise" else f" + {title}")
     if cell["arl"]:

@@ -45,7 +45,11 @@ def attacker_of(cell: Cell, z_shape: tuple[int, ...], image_shape: tuple[int, ..
     channels, height, width = image_shape
     if cell.leak_target:
         height = width = cell.leak_target
-    common: dict[str, Any] = {"reg_strength": cell.sigma, "random_features": cell.leak_features}
+    common: dict[str, Any] = {
+        "reg_strength": cell.sigma,
+        "random_features": cell.leak_features,
+        "followed": cell.leak_followed,
+    }
     if cell.leak_places:
         return LocalLeakage(z_shape, (channels, height, width), neighbourhood=cell.leak_places, **common)
     return LinearLeakage(math.prod(z_shape), channels * height * width, **common)
@@ -183,8 +187,10 @@ def train(cell: Cell, data: ImageSet, device: str, compiled: bool) -> tuple[nn.M
             run = graphed(step, device)
         for position in range(int(in_epoch) if epoch == 0 else 0, steps):
             run()
-            if device == "cuda" and surrogate is not None and position % 44 == 20:
-                surrogate.maintain()
+            if device == "cuda" and position % 44 == 20:
+                leakage.maintain()
+                if surrogate is not None:
+                    surrogate.maintain()
         if surrogate is not None and getattr(surrogate, "needs_fit", False) and epoch < cell.epochs - 1:
             surrogate.fit(features_of(model.client, data.images, device), data.labels)
     figures = (seen / steps).tolist()

@@ -108,6 +108,9 @@ class PenaltyDefence(Defence):
             y: labels ``(N,)``.
         """
 
+    def maintain(self) -> None:
+        """Rare work that a call recorded as a CUDA graph cannot do by itself; the trainer calls it regularly then."""
+
     def train_adversary(self, x: Tensor, z: Tensor) -> Tensor | None:
         """Train the defence's own adversary on one batch and return its loss; None if it has none."""
         return None

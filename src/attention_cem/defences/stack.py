@@ -107,6 +107,11 @@ class DefenceStack(nn.Module):
                 losses[defence.name] = loss
         return losses
 
+    def maintain(self) -> None:
+        """Let the penalties do their rare work, where their calls are replayed and cannot."""
+        for defence in self._penalty_defences():
+            defence.maintain()
+
     def begin_epoch(self, epoch: int, client: nn.Module, optimizer: Optimizer) -> None:
         """Let the client defences act before the first step of epoch ``epoch`` (counted from 0)."""
         for defence in self._client_defences():

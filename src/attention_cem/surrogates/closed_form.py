@@ -1,10 +1,11 @@
-"""The best linear map from what an attacker sees to what it wants, from running covariances and one Cholesky solve."""
+"""The best linear map from what an attacker sees to what it wants, from running covariances."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from attention_cem.surrogates.followed_solution import FollowedSolution
 from attention_cem.surrogates.segments import ClassSegments, class_mean
 
 
@@ -35,11 +36,14 @@ class RunningLeastSquares(nn.Module):
     through what W recovers of the batch, :math:`-E\lVert x-W^\top z\rVert^2`, with W held fixed: at the best W this is
     the gradient through the solve as well, because W is optimal and its own change does not count. W must be solved
     anew at every step: a client that meets the same W for 22 steps learns to evade *it*, at the cost of accuracy
-    (measured, results/exploration.md).
+    (measured, results/exploration.md). One Cholesky solve a step is exact; where it costs too much, W follows the
+    covariances (`FollowedSolution`), in training alone.
 
     Args:
         width: values seen. targets: values wanted.
         momentum: share of the old covariances in the running ones.
+        noise: added to the diagonal of C_zz.
+        followed: let W follow instead of solving for it.
     """
 
     steps: Tensor
@@ -47,27 +51,43 @@ class RunningLeastSquares(nn.Module):
     cov_xz: Tensor
     var_x: Tensor
 
-    def __init__(self, width: int, targets: int, momentum: float) -> None:
+    def __init__(
+        self, width: int, targets: int, momentum: float, *, noise: float = 0.0, followed: bool = False
+    ) -> None:
         super().__init__()
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {momentum!r}")
-        self.momentum, self.targets = momentum, targets
+        self.momentum, self.targets, self.noise = momentum, targets, noise
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.register_buffer("cov_zz", torch.zeros(width, width))
         self.register_buffer("cov_xz", torch.zeros(targets, width))
         self.register_buffer("var_x", torch.zeros(()))
+        self.following = FollowedSolution(width, targets) if followed else None
 
     @torch.no_grad()
-    def solve(self, of_z: Tensor, of_x: Tensor, pairs: Tensor, noise: float = 0.0) -> Solution:
-        """From deviations (M, width) and (M, targets) of so many samples; ``noise`` is added to the diagonal of C_zz.
+    def solve(self, of_z: Tensor, of_x: Tensor, pairs: Tensor) -> Solution:
+        """From deviations (M, width) and (M, targets) of so many samples.
 
         A sample may have several rows: covariances are sums over the rows of a sample, and means over samples.
         """
         count = pairs.clamp_min(1)
         batch = (of_z.T @ of_z / count, of_x.T @ of_z / count, of_x.square().sum() / count)
         cov_zz, cov_xz, var_x = self._running(*batch, measured=pairs > 0)
-        weight, recovered = self._solved(cov_zz, cov_xz, noise)
+        system = self._system(cov_zz)
+        if self.following is not None and self.training:
+            weight, recovered = self.following(system, cov_xz.T)
+        else:
+            weight, recovered = self._solved(system, cov_xz)
         return Solution(weight, recovered, var_x)
+
+    @torch.no_grad()
+    def maintain(self) -> None:
+        """The rare work of a W that follows, which `solve` does by itself.
+
+        Call it every 50 steps or so where `solve` is compiled or replayed as a CUDA graph.
+        """
+        if self.following is not None:
+            self.following.renew(self._system(self.cov_zz))
 
     def _running(self, zz: Tensor, xz: Tensor, xx: Tensor, *, measured: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         old = (self.cov_zz, self.cov_xz, self.var_x)
@@ -81,13 +101,15 @@ class RunningLeastSquares(nn.Module):
                 buffer.copy_(torch.where(usable, value, buffer))  # a bad batch shows in the output alone
         return cov_zz, cov_xz, var_x
 
-    def _solved(self, cov_zz: Tensor, cov_xz: Tensor, noise: float) -> tuple[Tensor, Tensor]:
-        """The best attacker's weights (width, targets), and the variance of x it recovers."""
+    def _system(self, cov_zz: Tensor) -> Tensor:
         # the last term keeps the factorisation alive in float32 where a few directions carry everything
         kind, diagonal = torch.finfo(cov_zz.dtype), cov_zz.diagonal()
-        ridge = noise + 1e-5 * diagonal.mean() + 8 * kind.eps * diagonal.sum() + kind.tiny
-        identity = torch.eye(cov_zz.shape[0], dtype=cov_zz.dtype, device=cov_zz.device)
-        factor, failed = torch.linalg.cholesky_ex(cov_zz + ridge * identity)
+        ridge = self.noise + 1e-5 * diagonal.mean() + 8 * kind.eps * diagonal.sum() + kind.tiny
+        return cov_zz + ridge * torch.eye(cov_zz.shape[0], dtype=cov_zz.dtype, device=cov_zz.device)
+
+    def _solved(self, system: Tensor, cov_xz: Tensor) -> tuple[Tensor, Tensor]:
+        """The best attacker's weights (width, targets), and the variance of x it recovers."""
+        factor, failed = torch.linalg.cholesky_ex(system)
         weight = torch.where(failed == 0, torch.cholesky_solve(cov_xz.T, factor), torch.nan)
         return weight, (weight * cov_xz.T).sum()
 

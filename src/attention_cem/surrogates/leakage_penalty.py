@@ -29,6 +29,8 @@ class LinearLeakagePenalty(PenaltyDefence):
             everywhere (`LocalLeakage`); None for one of a single stage (`LinearLeakage`).
         target_size: the attacker aims at images shrunk to so many pixels a side, which makes its solve cheaper; None
             for all pixels.
+        followed: the attacker follows the client step by step instead of being solved anew at each, which costs a
+            fraction; see `FollowedSolution`.
         ramp_steps: steps over which the weight rises from nothing: covariances are young at the start.
         z_shape, image_shape: a configuration fills them in from the model.
 
@@ -52,6 +54,7 @@ class LinearLeakagePenalty(PenaltyDefence):
         random_features: int = 512,
         neighbourhood: int | None = None,
         target_size: int | None = None,
+        followed: bool = False,
         ramp_steps: int = 500,
     ) -> None:
         super().__init__()
@@ -71,11 +74,15 @@ class LinearLeakagePenalty(PenaltyDefence):
         if ramp_steps < 0:
             raise ValueError(f"ramp_steps must not be negative, got {ramp_steps}")
         self.ramp_steps = ramp_steps
-        self.neighbourhood = neighbourhood
+        self.neighbourhood, self.followed = neighbourhood, followed
         self.attacker: LinearLeakage | LocalLeakage
         if neighbourhood is None:
             self.attacker = LinearLeakage(
-                prod(z_shape), channels * prod(size), reg_strength=noise_sigma, random_features=random_features
+                prod(z_shape),
+                channels * prod(size),
+                reg_strength=noise_sigma,
+                random_features=random_features,
+                followed=followed,
             )
         else:
             self.attacker = LocalLeakage(
@@ -84,7 +91,12 @@ class LinearLeakagePenalty(PenaltyDefence):
                 reg_strength=noise_sigma,
                 neighbourhood=neighbourhood,
                 random_features=random_features,
+                followed=followed,
             )
+
+    def maintain(self) -> None:
+        """The attacker's rare work; see `RunningLeastSquares.maintain`."""
+        self.attacker.maintain()
 
     def term(self, x: Tensor, z: Tensor, y: Tensor) -> Tensor:
         """The share recovered, in [0, 1], times the ramp."""
@@ -108,6 +120,7 @@ class LinearLeakagePenalty(PenaltyDefence):
             "random_features": self.attacker.random_features,
             **({} if self.neighbourhood is None else {"neighbourhood": self.neighbourhood}),
             **({} if self.target_size is None else {"target_size": self.target_size}),
+            **({"followed": True} if self.followed else {}),
         }
 
     def guarantee(self) -> str:

@@ -41,6 +41,7 @@ class LocalLeakage(nn.Module):
         random_features: columns of P.
         momentum: share of the old covariances in the running ones.
         seed: of the random features and of the noise.
+        followed: as in `LinearLeakage`, both stages.
 
     >>> leakage = LocalLeakage((3, 2, 2), (3, 4, 4), reg_strength=0.01, random_features=0)
     >>> x, y = torch.rand(256, 3, 4, 4), torch.arange(256) % 2
@@ -63,6 +64,7 @@ class LocalLeakage(nn.Module):
         random_features: int = 512,
         momentum: float = 0.98,
         seed: int = 0,
+        followed: bool = False,
     ) -> None:
         super().__init__()
         if len(z_shape) != 3 or len(image_shape) != 3 or image_shape[1] < z_shape[1] or image_shape[2] < z_shape[2]:
@@ -84,8 +86,8 @@ class LocalLeakage(nn.Module):
         beneath = image_shape[0] * math.prod(self.block)
         seen = (channels + beneath) * neighbourhood**2
         self.image_dim = beneath * height * width
-        self.guess = RunningLeastSquares(math.prod(z_shape), self.image_dim, momentum)
-        self.correction = RunningLeastSquares(seen + random_features, beneath, momentum)
+        self.guess = RunningLeastSquares(math.prod(z_shape), self.image_dim, momentum, followed=followed)
+        self.correction = RunningLeastSquares(seen + random_features, beneath, momentum, followed=followed)
         generator = torch.Generator().manual_seed(seed)
         frequency = torch.randn(random_features, channels + beneath, neighbourhood, neighbourhood, generator=generator)
         self.register_buffer("frequency", frequency)
@@ -96,6 +98,11 @@ class LocalLeakage(nn.Module):
     def steps(self) -> Tensor:
         """() int64: batches that were measured so far."""
         return self.guess.steps
+
+    def maintain(self) -> None:
+        """As in `RunningLeastSquares`, both stages."""
+        self.guess.maintain()
+        self.correction.maintain()
 
     def forward(self, z: Tensor, y: Tensor, x: Tensor) -> LeakageOutput:
         """Features z (N, C, h, w), labels y (N,), images x (N, C, H, W) in [0, 1]."""

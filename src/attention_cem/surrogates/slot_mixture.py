@@ -33,6 +33,7 @@ from attention_cem.surrogates.mixture import (
     noise_entropy,
     shrink_variance,
 )
+from attention_cem.surrogates.repetition import is_due
 from attention_cem.surrogates.segments import (
     ClassSegments,
     class_mean,
@@ -324,8 +325,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
     def _maintain_if_due(self, z: Tensor) -> None:
         if torch.compiler.is_compiling() or (z.is_cuda and torch.cuda.is_current_stream_capturing()):
             return
-        step, every = self._step, self.reseed_every
-        if (step and step % every == 0) or (step < every and is_power_of_two(step)):
+        if is_due(self._step, self.reseed_every):
             self.maintain()
         self._step += 1
 
@@ -343,8 +343,3 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)
         self._step = int(state_dict.get(prefix + "calls", 0))
-
-
-def is_power_of_two(number: int) -> bool:
-    """Whether ``number`` is 1, 2, 4, 8, …"""
-    return number > 0 and number & (number - 1) == 0

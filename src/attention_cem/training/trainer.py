@@ -103,8 +103,9 @@ class Trainer:
         compiled = config.train.compile
         # A last, smaller batch is compiled by itself: with sizes left open, VGG's backward does not compile on a CPU.
         compiled_form = partial(torch.compile, dynamic=False)
-        # A recorded or compiled surrogate cannot do its rare work by itself.
+        # What is recorded or compiled cannot do its rare work by itself; defences are recorded, but not compiled.
         self.maintains_surrogate = self.surrogate is not None and (recorded or compiled)
+        self.maintains_defences = recorded
         self.step = TrainingStep(
             self.model,
             self.stack,
@@ -235,6 +236,8 @@ class Trainer:
             self.monitor.check(f"epoch {self.position.epoch + 1}, step {self.position.batch}")
             if self.maintains_surrogate and self.surrogate is not None:
                 self.surrogate.maintain()
+            if self.maintains_defences:
+                self.stack.maintain()
         # Ranks must agree before one of them leaves; a single process may look at every step.
         asked = stop.asked if self.world.size == 1 else regular and self.world.any(stop.asked, self.device)
         due = time.monotonic() - self._last_write >= self.config.run.checkpoint_seconds

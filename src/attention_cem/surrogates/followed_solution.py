@@ -1,0 +1,73 @@
+"""FollowedSolution: the solution of a linear system that moves a little at every step, for three products a step."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention_cem.surrogates.repetition import is_due
+
+RENEW_EVERY = 50
+
+
+class FollowedSolution(nn.Module):
+    r"""Keeps :math:`W\approx A^{-1}C` while A and C move.
+
+    A step goes from the last W down the gradient, multiplied by an inverse :math:`P` of A as it was up to 50 steps
+    ago, as far as is best for each column (the line search of steepest descent):
+
+    .. math:: R = C-AW,\quad D = PR,\quad W \leftarrow W + D\,\mathrm{diag}(\alpha),\quad
+        \alpha_j = \frac{D_j\cdot R_j}{D_j\cdot AD_j} .
+
+    No step can be too long, whatever P is: the error in the norm of A never grows by a step. Where W is not yet the
+    best, :math:`2\,\mathrm{tr}(W^\top C)-\mathrm{tr}(W^\top AW)` says what it recovers, which is never more than
+    what the best recovers.
+
+    Args:
+        width: rows of A. targets: columns of C.
+    """
+
+    weight: Tensor
+    inverse: Tensor
+    calls: Tensor
+
+    def __init__(self, width: int, targets: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(width, targets))
+        self.register_buffer("inverse", torch.zeros(width, width))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self._calls = 0  # the same on the host, which need not ask the device
+
+    def forward(self, system: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """One step towards the solution of ``system`` (width, width), ``wanted`` (width, targets).
+
+        Returns:
+            W, and the scalar that it recovers.
+        """
+        if not (torch.compiler.is_compiling() or (system.is_cuda and torch.cuda.is_current_stream_capturing())):
+            if self._calls == 0 or is_due(self._calls, RENEW_EVERY):
+                self.renew(system)
+            self._calls += 1
+        self.calls.add_(1)
+        reached = system @ self.weight
+        missing = wanted - reached
+        direction = self.inverse @ missing
+        effect = system @ direction
+        curvature = (direction * effect).sum(0)
+        length = torch.where(curvature > 0, (direction * missing).sum(0) / curvature, 0)
+        weight = self.weight + direction * length
+        recovered = (weight * (2 * wanted - reached - effect * length)).sum()
+        # a batch that is not finite shows in the output alone
+        self.weight.copy_(torch.where(torch.isfinite(recovered), weight, self.weight))
+        return weight, recovered
+
+    def renew(self, system: Tensor) -> None:
+        """Invert ``system`` for the steps to come; what is not positive definite leaves the inverse as it was."""
+        factor, failed = torch.linalg.cholesky_ex(system)
+        inverse = torch.cholesky_inverse(factor)
+        usable = (failed == 0) & torch.isfinite(inverse).all()
+        self.inverse.copy_(torch.where(usable, inverse, self.inverse))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        self._calls = int(state_dict.get(prefix + "calls", 0))
