@@ -7,6 +7,7 @@ the other surrogates at batch 128 and 10 classes. Fitting an estimator counts, v
 """
 
 import argparse
+import gc
 import json
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 
 from attention_cem.data import ImageData, ImageSet
+from attention_cem.studies.results import program_commit
 from attention_cem.training import load_config, train
 from benchmarks.timing import machine
 
@@ -27,7 +29,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "none": NONE,
     "k-means": {"surrogate.name": "kmeans"},
     "slot mixture": {"surrogate.name": "slot_mixture"},
-    "sound": NONE | FOLLOWED,
+    "sound": NONE | FOLLOWED | {"model.blind_frequencies": 4},
+    "closed form, followed": NONE | FOLLOWED,
     "closed form, two stages": NONE | FOLLOWED | {"defence.linear_leakage.neighbourhood": 1},
     "closed form, solved at every step": NONE | SOLVED,
     "slot (documents)": {"surrogate.name": "slot_cross"},
@@ -55,6 +58,7 @@ def measure(method: str, batch: int, data: ImageData, mode: str, epochs: int) ->
     """The last epoch of a short training."""
     on_gpu = torch.cuda.is_available()
     if on_gpu:
+        gc.collect()  # a recorded step and what belongs to it hold each other
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +73,7 @@ def measure(method: str, batch: int, data: ImageData, mode: str, epochs: int) ->
             "run.tensorboard": False,
             "run.figures": False,
         }
-        last = train(load_config(Path("configs/cifar10-sound.toml"), common | METHODS[method]), data=data).metrics[-1]
+        last = train(load_config(Path("configs/cifar10-slots.toml"), common | METHODS[method]), data=data).metrics[-1]
     if mode == "compiled":
         torch.compiler.reset()  # else later runs meet the limit of recompilations and run uncompiled
     peak = {"peak_mib": torch.cuda.max_memory_allocated() / 2**20} if on_gpu else {}
@@ -97,7 +101,8 @@ def main() -> int:
                 rows.append({"method": method, "mode": mode, "batch": batch, "classes": classes, **found})
                 print(rows[-1], flush=True)
                 # After every run: a measurement that is cut short keeps what it has.
-                asked.out.write_text(json.dumps({"machine": machine(), "images": asked.images, "rows": rows}, indent=1))
+                found_so_far = {"machine": machine(), "commit": program_commit(), "images": asked.images, "rows": rows}
+                asked.out.write_text(json.dumps(found_so_far, indent=1))
     return 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from studies.publish_reading import Experiment
-from studies.publish_rows import Row, rows_of
+from studies.publish_rows import Row, rows_of, short_commit
 from studies.publish_settings import Settings
 from studies.publish_stamps import benchmark_files
 
@@ -45,11 +45,12 @@ def cost_figures(root: Path) -> dict[str, Any]:
     for file in benchmark_files(root):
         figures = json.loads(file.read_text(encoding="utf-8"))
         rows, machine = figures["rows"], figures["machine"]
+        commit = short_commit(figures.get("commit") or "unknown")
         setting = [rows[0][key] for key in SETTING]
         seconds = {row["method"]: row["epoch_s"] for row in rows if [row[key] for key in SETTING] == setting}
         return {
             "source": f"results/benchmarks/{file.name}",
-            "machine": f"{machine['gpu']}, torch {machine['torch']}",
+            "machine": f"{machine['gpu']}, torch {machine['torch']}, commit {commit}",
             "rows": rows,
             "seconds_per_epoch": seconds,
         }

@@ -11,7 +11,7 @@ from attention_cem.training.files import write_atomically
 from docs.figures.drawing import ASSETS
 from docs.figures.small_run import CONFIGS
 
-CHARTS = {"flow_slot_cross": "cifar10-seed.toml", "flow_slot_mixture": "cifar10-sound.toml"}
+CHARTS = {"flow_slot_cross": "cifar10-seed.toml", "flow_slot_mixture": "cifar10-slots.toml"}
 
 
 def draw(folder: Path = ASSETS) -> list[Path]:

@@ -63,14 +63,15 @@ def test_repeats__are_told_from_the_runs_of_one_cell() -> None:
     assert repeats_line(rows[2:]) == "No cell was run twice."
 
 
-def test_longer__stands_beside_the_usual_attack_and_not_on_the_curves() -> None:
-    cell = {**result_rows(RESULTS)[0]["cell"], "data": "cifar10"}
+def test_longer__stands_beside_the_usual_attack_of_its_seed_and_not_on_the_curves() -> None:
+    cell = {**result_rows(RESULTS)[0]["cell"], "data": "cifar10", "seed": 0}
     rows = [
-        {"cell": cell | {"attack_epochs": epochs}, "mse_test": mse}
-        for epochs, mse in ((15, 0.03), (15, 0.05), (60, 0.03))
+        {"cell": cell | {"attack_epochs": epochs, "seed": seed}, "accuracy_test": 0.86, "mse_test": mse}
+        for epochs, seed, mse in ((15, 0, 0.03), (15, 0, 0.05), (15, 1, 0.01), (60, 0, 0.03))
     ]
-    assert longer_table(rows)[-1].endswith("| 0.0400 | 60 | 0.0300 | 0.75× |")
-    assert longer_table(rows[:2]) == ["No cell was attacked for longer yet."]
+    assert longer_table(rows)[-1].endswith("| 0 | 86.00, 0.0300; 86.00, 0.0500 | 60 | 86.00, 0.0300 | 0.75× |")
+    assert longer_table(rows[2:])[-1].endswith("| 0 | – | 60 | 86.00, 0.0300 | – |")
+    assert longer_table(rows[:3]) == ["No cell was attacked for longer yet."]
 
 
 def test_plans__name_each_cell_once() -> None:

@@ -53,6 +53,8 @@ class ConditionalEntropySurrogate(nn.Module):
     higher_is_more_private: ClassVar[bool] = False
     uses_sample: bool = False
     """Whether :meth:`forward` must be given ``sample``, which it then hands to :meth:`estimate`."""
+    maintain_every: int = 400
+    """Steps between two calls of :meth:`maintain`."""
     kind_tag: Tensor
     calls: Tensor
     nonfinite_calls: Tensor
@@ -81,7 +83,10 @@ class ConditionalEntropySurrogate(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} needs no fit")
 
     def maintain(self) -> None:
-        """Rare work between batches; needed only where :meth:`forward` is compiled or replayed as a CUDA graph."""
+        """Rare work between batches; needed only where :meth:`forward` is compiled or replayed as a CUDA graph.
+
+        It is due every ``maintain_every`` steps, and before that at steps 1, 2, 4, 8, …
+        """
 
     def forward(
         self, z: Tensor, y: Tensor, only: Tensor | None = None, sample: Tensor | None = None

@@ -54,7 +54,7 @@ class HybridCEM(ConditionalEntropySurrogate):
         self.screen = screen or GatedAttentionCEM(feature_dim, objective="adversary", **common)
         memory: dict[str, Any] = {"bank_size": bank_size, "cross_fit": cross_fit}
         self.refine = refine or SlotMixtureCEM(feature_dim, num_classes, **common, **memory)
-        self.uses_sample = self.refine.uses_sample
+        self.uses_sample, self.maintain_every = self.refine.uses_sample, self.refine.maintain_every
         for name in ("screen", "refine"):
             found = getattr(self, name).feature_dim
             if found != feature_dim:

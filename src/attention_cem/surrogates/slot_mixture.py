@@ -97,7 +97,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         key_dim: width of keys and queries.
         objective: ``"likelihood"`` (W and t minimise the loss) or ``"frozen"``.
         mix_uniform: ε. shrinkage: pseudo-samples of the pooled variance in each slot's.
-        reseed_every: calls between two tries of new slots.
+        reseed_every: calls between two tries of new slots, in up to 128 classes at a time.
         seed: of W and of the k-means++ seeding.
         label_space: a promise that labels are 0 … label_space - 1; saves sorting them.
 
@@ -120,6 +120,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
     pooled_variance: Tensor
     log_temperature: Tensor
     key: Tensor
+    next_row: Tensor
 
     def __init__(
         self,
@@ -139,14 +140,14 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         objective: str = "likelihood",
         mix_uniform: float = 0.01,
         shrinkage: float = 4.0,
-        reseed_every: int = 100,
+        reseed_every: int = 400,
         seed: int = 0,
         label_space: int | None = None,
     ) -> None:
         super().__init__(feature_dim, label_space)
         self.num_slots = require_positive_int("num_slots", num_slots)
         self.num_iterations = require_positive_int("num_iterations", num_iterations)
-        self.reseed_every = require_positive_int("reseed_every", reseed_every)
+        self.maintain_every = require_positive_int("reseed_every", reseed_every)
         self.objective = require_choice("objective", objective, OBJECTIVES)
         self.covariance = require_choice("covariance", covariance, COVARIANCES)
         self.rank = min(require_positive_int("rank", rank), feature_dim)
@@ -179,7 +180,8 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
         scatter = torch.randn(num_slots, feature_dim, generator=torch.Generator().manual_seed(seed))
         self.register_buffer("scatter", scatter, persistent=False)  # follows from the seed
-        self._step = 0
+        self.register_buffer("next_row", torch.zeros((), dtype=torch.int64))
+        self._step, self._next_row = 0, 0  # the same on the host, which need not ask the device
 
     def estimate(
         self, z: Tensor, y: Tensor, only: Tensor | None = None, sample: Tensor | None = None
@@ -325,21 +327,23 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
     def _maintain_if_due(self, z: Tensor) -> None:
         if torch.compiler.is_compiling() or (z.is_cuda and torch.cuda.is_current_stream_capturing()):
             return
-        if is_due(self._step, self.reseed_every):
+        if is_due(self._step, self.maintain_every):
             self.maintain()
         self._step += 1
 
-    def maintain(self, chunk: int = 256) -> None:
-        """Try slots seeded anew in every remembered class, and renew the principal axes.
+    def maintain(self) -> None:
+        """Try slots seeded anew in the remembered classes, 128 at a time in turn, and renew the principal axes.
 
         :meth:`forward` does this by itself every ``reseed_every`` calls, more often at the start; call it yourself
         where forward is compiled or replayed as a CUDA graph.
         """
         training = self.training
         self.eval()  # the pooled variance follows batches, not this look around
-        renew_slots(self, chunk)
+        self._next_row = renew_slots(self, self._next_row)
+        self.next_row.fill_(self._next_row)
         self.train(training)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)
         self._step = int(state_dict.get(prefix + "calls", 0))
+        self._next_row = int(state_dict.get(prefix + "next_row", 0))

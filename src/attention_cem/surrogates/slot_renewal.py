@@ -16,32 +16,44 @@ if TYPE_CHECKING:
     from attention_cem.surrogates.slot_mixture import SlotMixtureCEM
 
 _TRIES = 4  # a single try ends in a poor optimum now and then
+RENEWED_ROWS = 128  # at a time: a thousand classes must not cost more than ten
+_CHUNK = 256
 
 
 @torch.no_grad()
-def renew_slots(surrogate: SlotMixtureCEM, chunk: int) -> None:
-    """Try other slots in all rows of a surrogate in evaluation mode, ``chunk`` at a time; then renew its axes.
+def renew_slots(surrogate: SlotMixtureCEM, begin: int) -> int:
+    """Try other slots in up to 128 rows from ``begin`` on, of a surrogate in evaluation mode; then renew its axes.
 
-    ``chunk`` must be even, so that the folds of a class stay together.
+    A row is a class, or a fold of a class; folds of a class stay together.
+
+    Returns:
+        Where to begin next.
     """
-    scatter, samples = torch.zeros_like(surrogate.basis), surrogate.pooled_variance.new_zeros(())
     rows = surrogate.memory.max_classes * surrogate.memory.folds
-    for begin in range(0, rows, chunk):
-        index = torch.arange(begin, min(begin + chunk, rows), device=surrogate.seed.device)
-        bank, valid = surrogate.memory.read(index, surrogate.calls)
-        slots = _best_slots(surrogate, bank, valid, index)
-        surrogate.slot_mean[index], surrogate.slot_share[index] = slots
-        if surrogate.rotated:
-            assigned = surrogate.attend(bank, valid, slots)
-            if surrogate.cross_fit:
-                products, known = within_slot_covariance(bank, assigned)
-            else:
-                products, known = within_component_scatter(bank, assigned), valid.sum()
-            scatter, samples = scatter + products, samples + known
+    count = min(RENEWED_ROWS, rows)
+    index = (begin + torch.arange(count, device=surrogate.seed.device)) % rows
+    bank, valid = surrogate.memory.read(index, surrogate.calls)
+    surrogate.slot_mean[index], surrogate.slot_share[index] = _best_slots(surrogate, bank, valid, index)
     if surrogate.rotated:
-        scale, axes = torch.linalg.eigh(scatter / samples.clamp_min(1))
-        surrogate.basis.copy_(axes.flip(-1))
-        surrogate.pooled_variance.copy_(scale.flip(-1).clamp_min(0))
+        _renew_axes(surrogate, rows)
+    return (begin + count) % rows
+
+
+def _renew_axes(surrogate: SlotMixtureCEM, rows: int) -> None:
+    """Principal axes of the covariance within slots, pooled over all rows."""
+    scatter, samples = torch.zeros_like(surrogate.basis), surrogate.pooled_variance.new_zeros(())
+    for index in torch.arange(rows, device=surrogate.seed.device).split(_CHUNK):
+        bank, valid = surrogate.memory.read(index, surrogate.calls)
+        slots = SlotState(surrogate.slot_mean[index], surrogate.slot_share[index])
+        assigned = surrogate.attend(bank, valid, slots)
+        if surrogate.cross_fit:
+            products, known = within_slot_covariance(bank, assigned)
+        else:
+            products, known = within_component_scatter(bank, assigned), valid.sum()
+        scatter, samples = scatter + products, samples + known
+    scale, axes = torch.linalg.eigh(scatter / samples.clamp_min(1))
+    surrogate.basis.copy_(axes.flip(-1))
+    surrogate.pooled_variance.copy_(scale.flip(-1).clamp_min(0))
 
 
 def _best_slots(surrogate: SlotMixtureCEM, bank: Tensor, valid: Tensor, index: Tensor) -> SlotState:

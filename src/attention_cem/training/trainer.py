@@ -11,6 +11,8 @@ from torch import Tensor
 
 from attention_cem.data import Batches, ImageData
 from attention_cem.splitting import SplitModel
+from attention_cem.surrogates.followed_solution import RENEW_EVERY
+from attention_cem.surrogates.repetition import is_due
 from attention_cem.training.activation import SurrogateMode, first_active_epoch, first_counted_epoch
 from attention_cem.training.best_weights import BestWeights
 from attention_cem.training.building import (
@@ -197,6 +199,7 @@ class Trainer:
             times.steps += 1
             if self.world.is_main:
                 self.observer.step(epoch + 1, self.position.batch)
+            self._maintain()
             self._look_around(stop, started, times)
         means = self.step.meter.means()
         times.stop()
@@ -229,15 +232,19 @@ class Trainer:
             self.step.lambd.fill_(values.lambd)
             self._set = values
 
+    def _maintain(self) -> None:
+        """The rare work of what is recorded or compiled, at the steps at which it would do it by itself."""
+        steps = self.position.steps
+        if self.maintains_surrogate and self.surrogate is not None and is_due(steps, self.surrogate.maintain_every):
+            self.surrogate.maintain()
+        if self.maintains_defences and is_due(steps, RENEW_EVERY):
+            self.stack.maintain()
+
     def _look_around(self, stop: StopRequest, started: float, times: EpochTimes) -> None:
         """Between two steps: stop requests, trouble, the clock."""
         regular = self.position.batch % self.config.train.check_steps == 0
         if regular:
             self.monitor.check(f"epoch {self.position.epoch + 1}, step {self.position.batch}")
-            if self.maintains_surrogate and self.surrogate is not None:
-                self.surrogate.maintain()
-            if self.maintains_defences:
-                self.stack.maintain()
         # Ranks must agree before one of them leaves; a single process may look at every step.
         asked = stop.asked if self.world.size == 1 else regular and self.world.any(stop.asked, self.device)
         due = time.monotonic() - self._last_write >= self.config.run.checkpoint_seconds
