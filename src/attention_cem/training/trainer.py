@@ -105,8 +105,10 @@ class Trainer:
         compiled = config.train.compile
         # A last, smaller batch is compiled by itself: with sizes left open, VGG's backward does not compile on a CPU.
         compiled_form = partial(torch.compile, dynamic=False)
+        # Recorded, a surrogate gains a few percent by being compiled, and each process waits a minute for it.
+        compiles_surrogate = compiled and not recorded
         # What is recorded or compiled cannot do its rare work by itself; defences are recorded, but not compiled.
-        self.maintains_surrogate = self.surrogate is not None and (recorded or compiled)
+        self.maintains_surrogate = self.surrogate is not None and (recorded or compiles_surrogate)
         self.maintains_defences = recorded
         self.step = TrainingStep(
             self.model,
@@ -124,7 +126,7 @@ class Trainer:
             monitor=self.monitor,
             client=compiled_form(self.model.client) if compiled else None,
             server=compiled_form(self.model.server) if compiled else None,
-            estimate=compiled_form(self.surrogate, fullgraph=True) if compiled and self.surrogate else None,
+            estimate=compiled_form(self.surrogate, fullgraph=True) if compiles_surrogate and self.surrogate else None,
         )
         self.run_step = GraphedStep(self.step) if recorded else self.step
         self.modules = state_modules(self.networks, self.monitor)
