@@ -24,6 +24,7 @@ from torch import nn
 from attention_cem.data import ImageData, ImageSet, load_data, split_validation
 from studies.exploration.attacking import attack
 from studies.exploration.cell import Cell
+from studies.exploration.noise import CutNoise
 from studies.exploration.plans import PLANS
 from studies.exploration.training import train
 
@@ -34,14 +35,14 @@ def images_of(name: str, root: str, device: str, limit: int | None) -> ImageData
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, data: ImageSet, sigma: float, device: str) -> float:
+def accuracy(model: nn.Module, data: ImageSet, noise: CutNoise, device: str) -> float:
     model.eval()
     torch.manual_seed(1234)
     hits = 0
     for images, labels in zip(data.images.split(2500), data.labels.split(2500), strict=True):
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
             z = model.client(images.float() / 255).float()
-            logits = model.server(z + sigma * torch.randn_like(z))
+            logits = model.server(noise(z))
         hits += int((logits.float().argmax(1) == labels).sum())
     return hits / len(data)
 
@@ -52,15 +53,15 @@ def run_cell(
     data = images_of(cell.data, root, device, limit)
     kept, validation = split_validation(data.train, 0.1, seed=0)
     torch._dynamo.reset()  # code compiled for the last cell's networks is of no use
-    model, figures = train(cell, kept, device, compiled)
+    model, noise, figures = train(cell, kept, device, compiled)
     began = time.time()
     attack_train = kept.subset(torch.arange(min(len(kept), 5000), device=kept.device))
     scored = {"validation": validation, "test": data.test, "train": attack_train}
     result = {
         "cell": asdict(cell),
-        "accuracy_validation": accuracy(model, validation, cell.sigma, device),
-        "accuracy_test": accuracy(model, data.test, cell.sigma, device),
-        **attack(cell, model, kept, scored, device, compiled),
+        "accuracy_validation": accuracy(model, validation, noise, device),
+        "accuracy_test": accuracy(model, data.test, noise, device),
+        **attack(cell, model, noise, kept, scored, device, compiled),
         **figures,
         "attack_s": time.time() - began,
         "compiled": compiled,

@@ -8,6 +8,7 @@ from attention_cem.data import ImageSet
 from attention_cem.splitting import ResidualInverter
 from studies.exploration.cell import Cell
 from studies.exploration.graphed import graphed
+from studies.exploration.noise import CutNoise
 
 ATTACK_BATCH = 512
 
@@ -23,7 +24,13 @@ def features_of(client: nn.Module, images: Tensor, device: str) -> Tensor:
 
 
 def attack(
-    cell: Cell, model: nn.Module, train_set: ImageSet, scored: dict[str, ImageSet], device: str, compiled: bool
+    cell: Cell,
+    model: nn.Module,
+    noise: CutNoise,
+    train_set: ImageSet,
+    scored: dict[str, ImageSet],
+    device: str,
+    compiled: bool,
 ) -> dict[str, float]:
     """Train a residual inverter on the training images and score it on images it never saw: mean per-image MSE."""
     torch.manual_seed(cell.seed + 777)
@@ -49,7 +56,7 @@ def attack(
         feature = z.index_select(0, index)
         rate.copy_(rates.index_select(0, torch.minimum(counter, last_rate))[0])
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            rebuilt = call(feature + cell.sigma * torch.randn_like(feature))
+            rebuilt = call(noise(feature))
         F.mse_loss(rebuilt.float(), target).backward()
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
@@ -67,14 +74,13 @@ def attack(
         for _ in range(int(in_epoch) if epoch == 0 else 0, steps):
             run()
     inverter.eval()
-    return {f"mse_{name}": rebuilding_error(cell, model, inverter, images, device) for name, images in scored.items()}
+    return {f"mse_{name}": rebuilding_error(model, noise, inverter, images, device) for name, images in scored.items()}
 
 
 @torch.no_grad()
-def rebuilding_error(cell: Cell, model: nn.Module, inverter: nn.Module, images: ImageSet, device: str) -> float:
+def rebuilding_error(model: nn.Module, noise: CutNoise, inverter: nn.Module, images: ImageSet, device: str) -> float:
     errors = []
     for part in images.images.split(1000):
-        feature = features_of(model.client, part, device)
-        rebuilt = inverter(feature + cell.sigma * torch.randn_like(feature))
+        rebuilt = inverter(noise(features_of(model.client, part, device)))
         errors.append((rebuilt.float() - part.float() / 255).square().flatten(1).mean(1))
     return float(torch.cat(errors).mean())

@@ -13,7 +13,7 @@ class Cell:
     Args:
         method: the surrogate; ``noise`` for none.
         lambd: its weight. schedule: ``constant`` after a ramp, or ``reference`` (tied to 1/lr).
-        sigma: of the noise at the cut.
+        sigma: of the noise at the cut; shaped: it varies as z does within its classes.
         leak: weight of LinearLeakage; leak_features: its random features; leak_target: pixels a side of the images it
             aims at, 0 for all; leak_places: places of z a side that correct its guess (LocalLeakage), 0 for none;
             leak_followed: it follows the client instead of being solved at every step.
@@ -25,6 +25,7 @@ class Cell:
     method: str
     lambd: float = 0.0
     sigma: float = 0.025
+    shaped: bool = False
     schedule: str = "constant"
     leak: float = 0.0
     leak_features: int = 0

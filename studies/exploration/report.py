@@ -19,7 +19,7 @@ FIGURE = Path("results/figures/exploration.svg")
 MATCHED = (0.85, 0.865)
 WIDEST_GAP = 0.03
 MODES_GAP = 0.08  # two strengths a design, far apart
-ATTACK_EPOCHS = 15
+EPOCHS, ATTACK_EPOCHS = 40, 15
 TITLES = {
     "noise": "noise alone",
     "kmeans": "k-means CEM",
@@ -47,6 +47,7 @@ def cell_of(row: dict[str, Any]) -> dict[str, Any]:
         "leak_features": 0,
         "leak_target": 0,
         "leak_places": 0,
+        "shaped": False,
         "leak_followed": False,
         "leak_every": 1,
         "blind": 0,
@@ -84,6 +85,10 @@ def design(cell: dict[str, Any]) -> str:
     if cell["blind"]:
         contrast = " and contrast" if cell["contrast"] else ""
         title += f"; client blind to {cell['blind']}×{cell['blind']} waves{contrast}"
+    if cell["shaped"]:
+        title += "; noise shaped as z varies within classes"
+    if cell["epochs"] != EPOCHS:
+        title += f"; trained for {cell['epochs']} epochs"
     return title
 
 
@@ -260,7 +265,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
     return f"""# Exploration: leads, not results
 
 Generated from `results/exploration/*.json` ({len(rows)} runs) by `python -m studies.exploration.report`; the runs by
-`python -m studies.exploration`. VGG-11 at the reference cut (z 8×8×8), {first["cell"]["epochs"]} epochs on 45,000
+`python -m studies.exploration`. VGG-11 at the reference cut (z 8×8×8), {EPOCHS} epochs on 45,000
 images, batch 512, then a residual inverter that knows the noise, {ATTACK_EPOCHS} epochs, scored on the
 test images. Higher MSE is more private. Measured on {first["device"]}, torch {first["torch"]}.
 

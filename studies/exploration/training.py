@@ -15,8 +15,10 @@ from attention_cem.training import backward_at_cut, detach_at_cut
 from studies.exploration.attacking import features_of
 from studies.exploration.cell import Cell
 from studies.exploration.graphed import Sgd, graphed
+from studies.exploration.noise import CutNoise
 
 BATCH = 512
+RENEW_EVERY = 44
 DESIGNS = {
     "logdet": ("slot_mixture", {"num_slots": 1, "covariance": "full"}),
     "one_gaussian": ("slot_mixture", {"num_slots": 1}),
@@ -90,16 +92,16 @@ class Adversary:
     """An inverter that trains along with the client, and the term by which the client evades it."""
 
     def __init__(
-        self, z_shape: tuple[int, ...], image_shape: tuple[int, ...], sigma: float, device: str, compiled: bool
+        self, z_shape: tuple[int, ...], image_shape: tuple[int, ...], noise: CutNoise, device: str, compiled: bool
     ) -> None:
         self.inverter = ResidualInverter(z_shape, image_shape, width=64, blocks=2).to(device)
         self.call = torch.compile(self.inverter) if compiled else self.inverter
         self.optimiser = torch.optim.Adam(self.inverter.parameters(), 1e-3, capturable=device == "cuda")
-        self.sigma, self.device = sigma, device
+        self.noise, self.device = noise, device
 
     def error(self, feature: Tensor, images: Tensor) -> Tensor:
         with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
-            rebuilt = self.call(feature + self.sigma * torch.randn_like(feature))
+            rebuilt = self.call(self.noise(feature))
         return F.mse_loss(rebuilt.float(), images)
 
     def term(self, feature: Tensor, images: Tensor) -> Tensor:
@@ -113,12 +115,13 @@ class Adversary:
         return left
 
 
-def train(cell: Cell, data: ImageSet, device: str, compiled: bool) -> tuple[nn.Module, dict[str, float]]:
+def train(cell: Cell, data: ImageSet, device: str, compiled: bool) -> tuple[nn.Module, CutNoise, dict[str, float]]:
     torch.manual_seed(cell.seed)
     model = model_of(cell, data).to(device, memory_format=torch.channels_last)
     client, server = (torch.compile(each) if compiled else each for each in (model.client, model.server))
     z_shape = model.z_shape(data.image_shape)
-    feature_dim = int(torch.tensor(z_shape).prod())
+    feature_dim = math.prod(z_shape)
+    noise = CutNoise(cell.sigma, z_shape, device, shaped=cell.shaped)
     surrogate = surrogate_of(cell, feature_dim, data.num_classes)
     leakage = attacker_of(cell, z_shape, data.image_shape).to(device)
     if surrogate is not None:
@@ -127,7 +130,7 @@ def train(cell: Cell, data: ImageSet, device: str, compiled: bool) -> tuple[nn.M
             surrogate.fit(features_of(model.client, data.images, device), data.labels)
     estimator = [p for p in surrogate.parameters() if p.requires_grad] if surrogate is not None else []
     estimator_optimiser = torch.optim.Adam(estimator, 1e-3, capturable=device == "cuda") if estimator else None
-    adversary = Adversary(z_shape, data.image_shape, cell.sigma, device, compiled) if cell.arl else None
+    adversary = Adversary(z_shape, data.image_shape, noise, device, compiled) if cell.arl else None
     optimiser = Sgd(list(model.parameters()))
 
     steps = len(data) // BATCH
@@ -150,7 +153,7 @@ def train(cell: Cell, data: ImageSet, device: str, compiled: bool) -> tuple[nn.M
         z = z.float()
         feature = detach_at_cut(z)
         with autocast:
-            logits = server(feature + cell.sigma * torch.randn_like(feature))
+            logits = server(noise(feature))
         task_loss = F.cross_entropy(logits.float(), labels)
         share = torch.zeros((), device=device)
         if cell.leak:
@@ -172,6 +175,7 @@ def train(cell: Cell, data: ImageSet, device: str, compiled: bool) -> tuple[nn.M
         if estimator_optimiser is not None:
             estimator_optimiser.step()
             estimator_optimiser.zero_grad(set_to_none=True)
+        noise.learn(feature.detach(), labels)
         counter.add_(1)
         in_epoch.add_(1)
 
@@ -187,17 +191,23 @@ def train(cell: Cell, data: ImageSet, device: str, compiled: bool) -> tuple[nn.M
             run = graphed(step, device)
         for position in range(int(in_epoch) if epoch == 0 else 0, steps):
             run()
-            if device == "cuda" and position % 44 == 20:
+            if position % RENEW_EVERY == RENEW_EVERY // 2:
+                noise.renew()
+            if device == "cuda" and position % RENEW_EVERY == RENEW_EVERY // 2:
                 leakage.maintain()
                 if surrogate is not None:
                     surrogate.maintain()
         if surrogate is not None and getattr(surrogate, "needs_fit", False) and epoch < cell.epochs - 1:
             surrogate.fit(features_of(model.client, data.images, device), data.labels)
     figures = (seen / steps).tolist()
-    return model, {
-        "rob_loss": figures[0],
-        "intra_mse": figures[1],
-        "nonfinite": figures[2] * steps,
-        "linear_leakage": figures[3],
-        "train_s": time.time() - began,
-    }
+    return (
+        model,
+        noise,
+        {
+            "rob_loss": figures[0],
+            "intra_mse": figures[1],
+            "nonfinite": figures[2] * steps,
+            "linear_leakage": figures[3],
+            "train_s": time.time() - began,
+        },
+    )

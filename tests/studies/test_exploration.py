@@ -7,6 +7,7 @@ import torch
 from studies.exploration import attacking, training
 from studies.exploration.cell import Cell
 from studies.exploration.left_out import left_out, left_out_lines
+from studies.exploration.noise import CutNoise
 from studies.exploration.plans import PLANS
 from studies.exploration.report import (
     PAGE,
@@ -85,8 +86,9 @@ def test_plans__name_each_cell_once() -> None:
     [
         Cell("slot_mixture", 0.1, leak=0.5, leak_features=16, blind=2, **TINY),
         Cell("kmeans", 5, schedule="reference", arl=0.3, **TINY),
+        Cell("noise", sigma=0.1, shaped=True, **TINY),
     ],
-    ids=["sound", "adversary"],
+    ids=["sound", "adversary", "shaped"],
 )
 def test_cell__trains_and_is_attacked(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "BATCH", 16)
@@ -94,7 +96,23 @@ def test_cell__trains_and_is_attacked(cell: Cell, monkeypatch: pytest.MonkeyPatc
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (48, 3, 32, 32), dtype=torch.uint8, generator=generator)
     data = ImageSet(images, torch.arange(48) % 4, tuple("abcd"))
-    model, figures = training.train(cell, data, "cpu", compiled=False)
-    found = attacking.attack(cell, model, data, {"test": data}, "cpu", compiled=False)
+    model, noise, figures = training.train(cell, data, "cpu", compiled=False)
+    found = attacking.attack(cell, model, noise, data, {"test": data}, "cpu", compiled=False)
     assert figures["nonfinite"] == 0 and 0 < found["mse_test"] < 1
     assert (figures["linear_leakage"] > 0) == bool(cell.leak)
+
+
+def test_noise__shaped_has_the_power_of_white_noise_and_the_directions_of_the_classes() -> None:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(4000) % 4
+    spread = torch.tensor([1.0, 0.1, 0.1, 0.1])
+    z = 5 * torch.randn(4, 4, generator=generator)[y] + spread * torch.randn(4000, 4, generator=generator)
+    noise = CutNoise(0.2, (4,), "cpu", shaped=True)
+    white = noise(torch.zeros(20_000, 4)).var(0)
+    torch.testing.assert_close(white, torch.full((4,), 0.04), rtol=0.1, atol=0)
+    for part in torch.arange(4000).split(100):
+        noise.learn(z[part], y[part])
+    noise.renew()
+    shaped = noise(torch.zeros(20_000, 4)).var(0)
+    assert shaped.sum().item() == pytest.approx(4 * 0.04, rel=0.05)
+    torch.testing.assert_close(shaped / shaped[0], spread.square(), rtol=0.2, atol=0)
