@@ -14,6 +14,13 @@ from slides.words import Slide, both, bullets, columns, commands, paragraph, tab
 COST, SHIP = ("Cost", "开销"), ("Ship it", "部署")
 _STEP, _RATE = "results/benchmarks/step-h200.json", "results/benchmarks/throughput-h200.json"
 _SERVING = "results/benchmarks/serving.json"
+_SHORT = {
+    "slot mixture, 1,000 classes, one sample each": "slot mixture, 1,000 classes",
+    "linear leakage": "closed form, linear",
+    "linear leakage, 512 random features": "closed form, solved",
+    "linear leakage, 512 random features, followed": "closed form, followed",
+    "local leakage, followed": "closed form, local",
+}
 
 
 def cost(shelf: Shelf) -> Slide:
@@ -24,7 +31,7 @@ def cost(shelf: Shelf) -> Slide:
         return Slide("cost", COST, heading, missing(_STEP, "python -m benchmarks.step"))
     rows = {str(row["surrogate"]): row for row in step["rows"]}
     shown = [
-        (name.partition(", one sample")[0], float(row["graph_ratio"]), f"{row['graph_ratio']:.2f}×")
+        (_SHORT.get(name, name), float(row["graph_ratio"]), f"{row['graph_ratio']:.2f}×")
         for name, row in rows.items()
     ]
     chart = charts.bars(shown, ("Step time against no surrogate", "每步用时（相对于不用代理损失）"), ["slot mixture"])

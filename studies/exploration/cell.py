@@ -16,7 +16,7 @@ class Cell:
         sigma: of the noise at the cut; shaped: it varies as z does within its classes.
         leak: weight of LinearLeakage; leak_features: its random features; leak_target: pixels a side of the images it
             aims at, 0 for all; leak_places: places of z a side that correct its guess (LocalLeakage), 0 for none;
-            leak_followed: it follows the client instead of being solved at every step.
+            leak_followed: it follows the client, with an inverse of up to so many steps ago; 0: solved at every step.
         arl: weight of an adversarial inverter.
         blind: waves a side that the client does not see (`BlindInput`); contrast: its option.
         options: further arguments of the surrogate.
@@ -31,7 +31,7 @@ class Cell:
     leak_features: int = 0
     leak_target: int = 0
     leak_places: int = 0
-    leak_followed: bool = False
+    leak_followed: int = 0
     arl: float = 0.0
     blind: int = 0
     contrast: bool = False

@@ -48,7 +48,7 @@ def cell_of(row: dict[str, Any]) -> dict[str, Any]:
         "leak_target": 0,
         "leak_places": 0,
         "shaped": False,
-        "leak_followed": False,
+        "leak_followed": 0,
         "leak_every": 1,
         "blind": 0,
         "contrast": False,
@@ -77,7 +77,9 @@ def design(cell: dict[str, Any]) -> str:
             f", corrected from {cell['leak_places']}×{cell['leak_places']} places" if cell["leak_places"] else ""
         )
         attacker += f" on {cell['leak_target']} px" if cell["leak_target"] else ""
-        attacker += ", following the client" if cell["leak_followed"] else ""
+        attacker += (
+            f", following by an inverse renewed every {cell['leak_followed']} steps" if cell["leak_followed"] else ""
+        )
         stale = f", solved every {cell['leak_every']} steps only" if cell["leak_every"] > 1 else ""
         title = f"closed-form {attacker}{stale}" + ("" if cell["method"] == "noise" else f" + {title}")
     if cell["arl"]:
@@ -288,8 +290,9 @@ a seed lie around that accuracy within three points of each other.
 - Per-class Gaussians, slot mixtures and k-means CEM lie on one curve once λ no longer follows the step size; tied to
   it, k-means CEM is no better than noise.
 - Of the single penalties the closed-form attacker with random features is the best. It has to be solved at every step:
-  one that follows the client by three products a step costs a fraction and loses part of the gain, one that is kept for
-  22 steps is worse than none. A correction place by place does not pay, as a penalty.
+  one that follows the client by three products a step and an inverse of up to 44 steps ago costs a fraction and loses
+  part of the gain, one that is kept for 22 steps is worse than none. (The package renews the inverse every ten steps,
+  which has not been run here.) A correction place by place does not pay, as a penalty.
 - An adversarial inverter adds to every design. Beside it slots and log-determinant do better than k-means.
 - What the client never sees cannot leak: taking the slowest waves out of the image before the client adds most, needs
   no training, and the longer attack finds hardly more.

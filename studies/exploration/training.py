@@ -50,7 +50,7 @@ def attacker_of(cell: Cell, z_shape: tuple[int, ...], image_shape: tuple[int, ..
     common: dict[str, Any] = {
         "reg_strength": cell.sigma,
         "random_features": cell.leak_features,
-        "followed": cell.leak_followed,
+        "followed": cell.leak_followed > 0,
     }
     if cell.leak_places:
         return LocalLeakage(z_shape, (channels, height, width), neighbourhood=cell.leak_places, **common)
@@ -193,10 +193,10 @@ def train(cell: Cell, data: ImageSet, device: str, compiled: bool) -> tuple[nn.M
             run()
             if position % RENEW_EVERY == RENEW_EVERY // 2:
                 noise.renew()
-            if device == "cuda" and position % RENEW_EVERY == RENEW_EVERY // 2:
+            if device == "cuda" and cell.leak_followed and position % cell.leak_followed == 0:
                 leakage.maintain()
-                if surrogate is not None:
-                    surrogate.maintain()
+            if device == "cuda" and surrogate is not None and position % RENEW_EVERY == RENEW_EVERY // 2:
+                surrogate.maintain()
         if surrogate is not None and getattr(surrogate, "needs_fit", False) and epoch < cell.epochs - 1:
             surrogate.fit(features_of(model.client, data.images, device), data.labels)
     figures = (seen / steps).tolist()

@@ -84,7 +84,7 @@ class RunningLeastSquares(nn.Module):
     def maintain(self) -> None:
         """The rare work of a W that follows, which `solve` does by itself.
 
-        Call it every 50 steps or so where `solve` is compiled or replayed as a CUDA graph.
+        Call it every ten steps or so where `solve` is compiled or replayed as a CUDA graph.
         """
         if self.following is not None:
             self.following.renew(self._system(self.cov_zz))

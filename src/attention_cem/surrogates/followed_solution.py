@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 from attention_cem.surrogates.repetition import is_due
 
-RENEW_EVERY = 50
+RENEW_EVERY = 10  # kept for 44 steps, the inverse is too old where the client moves fast: a tenth of the share is lost
 
 
 class FollowedSolution(nn.Module):
     r"""Keeps :math:`W\approx A^{-1}C` while A and C move.
 
-    A step goes from the last W down the gradient, multiplied by an inverse :math:`P` of A as it was up to 50 steps
+    A step goes from the last W down the gradient, multiplied by an inverse :math:`P` of A as it was up to 10 steps
     ago, as far as is best for each column (the line search of steepest descent):
 
     .. math:: R = C-AW,\quad D = PR,\quad W \leftarrow W + D\,\mathrm{diag}(\alpha),\quad
