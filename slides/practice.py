@@ -31,8 +31,7 @@ def cost(shelf: Shelf) -> Slide:
         return Slide("cost", COST, heading, missing(_STEP, "python -m benchmarks.step"))
     rows = {str(row["surrogate"]): row for row in step["rows"]}
     shown = [
-        (_SHORT.get(name, name), float(row["graph_ratio"]), f"{row['graph_ratio']:.2f}×")
-        for name, row in rows.items()
+        (_SHORT.get(name, name), float(row["graph_ratio"]), f"{row['graph_ratio']:.2f}×") for name, row in rows.items()
     ]
     chart = charts.bars(shown, ("Step time against no surrogate", "每步用时（相对于不用代理损失）"), ["slot mixture"])
     text = paragraph(
