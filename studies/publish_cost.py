@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from studies.publish_reading import Experiment
@@ -41,15 +42,16 @@ def _alone(figures: Mapping[str, Any]) -> list[str]:
     settings: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in figures["rows"]:
         settings.setdefault(tuple(row[key] for key in SETTING), []).append(row)
-    lines = []
+    lines, file = [], f"`{PurePosixPath(figures['source']).name}`"
     for (mode, batch, classes), rows in settings.items():
         without = next((row["epoch_s"] for row in rows if row["method"] == "none"), None)
         for row in rows:
             over = NOTHING if not without else f"{row['epoch_s'] / without:.2f}×"
             memory = f"{row['peak_mib']:,.0f}" if "peak_mib" in row else NOTHING
             rate = f"{row['images_per_s']:,.0f}"
-            lines.append([str(batch), str(classes), mode, row["method"], f"{row['epoch_s']:.3f}", over, rate, memory])
-    head = ["batch", "classes", "step as", "method", "s per epoch", "over none", "images/s", "peak MiB"]
+            seconds = f"{row['epoch_s']:.3f}"
+            lines.append([str(batch), str(classes), mode, row["method"], seconds, over, rate, memory, file])
+    head = ["batch", "classes", "step as", "method", "s per epoch", "over none", "images/s", "peak MiB", "file"]
     source = f"{figures['source']}: {figures['machine']}, one training at a time, fitting included, validation not."
     return [table(head, lines), source]
 
