@@ -35,8 +35,11 @@ def index_page(
         "- [summary.json](summary.json): all of it as plain data",
         "## Targets 目标\n\nGoals, not gates.",
         targets_table(targets),
-        "## MSE at equal accuracy 同准确率比较",
     ]
+    if settings.methods:
+        parts.append("## Methods 方法")
+        parts.append("\n".join(f"- **{name}**: {words}. {words_zh}。" for name, words, words_zh in settings.methods))
+    parts.append("## MSE at equal accuracy 同准确率比较")
     if records:
         parts += [HOW_MATCHED, comparisons_table(records)]
     if missing:
