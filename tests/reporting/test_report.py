@@ -72,6 +72,19 @@ def test_report__shut_off_surrogate_is_said_in_red(tmp_path: Path, share: float,
     assert 'class="good"' not in page
 
 
+def test_report__run_without_a_surrogate_says_what_else_protects_it(tmp_path: Path) -> None:
+    bare = make_run(tmp_path / "bare", surrogate="none", audited=False)
+    assert "nothing in training lowers what z says" in write_report([bare], tmp_path / "bare.html").read_text()
+    run = make_run(tmp_path / "run", surrogate="none", audited=False)
+    config, metrics = run / "config.toml", run / "metrics.jsonl"
+    config.write_text(config.read_text() + "[model]\nblind_frequencies = 4\n")
+    rows = [json.loads(line) | {"penalty.linear_leakage": 0.25} for line in metrics.read_text().splitlines()]
+    metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = write_report([run], tmp_path / "run.html").read_text()
+    assert "is: linear_leakage 0.25 (weighted terms" in page and "nothing in training lowers" not in page
+    assert "never sees the 4×4 slowest waves" in page and "最慢的 4×4 个波" in page
+
+
 def test_report__healthy_surrogate_is_not_red(audited: Path, tmp_path: Path) -> None:
     page = write_report([audited], tmp_path / "page.html").read_text()
     assert 'class="bad"' not in page

@@ -9,11 +9,12 @@ from typing import Any
 from markupsafe import Markup
 
 from attention_cem.reporting.sources import RunView, number, strings
-from attention_cem.reporting.texts import figure, say, sentence, whole_percent
+from attention_cem.reporting.texts import clip, figure, say, sentence, whole_percent
 
 _NEARLY_ALL = 0.995  # what rounds to 100 %
 _TOO_MUCH = 0.5
 _MOST_ALARMS = 12
+_PENALTY = "penalty."
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,11 @@ class Health:
 def health_of(run: RunView) -> Health:
     """Judge by the recorded shut-off share, λ and alarms; thresholds are those of the run's own alarm."""
     name = str(run.config.get("surrogate.name", "none"))
-    if name == "none":
-        return Health([], [], say("health_none"), [])
     last: dict[str, Any] = run.metrics[-1] if run.metrics else {}
+    if name == "none":
+        terms = penalties(last)
+        names = ", ".join(f"{penalty} {figure(value)}" for penalty, value in terms.items())
+        return Health([], [], say("health_penalties", names=names) if terms else say("health_none"), [])
     bad: list[Markup] = []
     share = number((run.facts or {}).get("shutoff_share_when_active"))
     if share is None:
@@ -68,6 +71,12 @@ def health_of(run: RunView) -> Health:
             share=whole_percent(0.0 if share is None else share),
         )
     return Health(bad, notes, good, _vitals(last))
+
+
+def penalties(row: dict[str, Any]) -> dict[str, float]:
+    """The defences' terms of the loss in an epoch, by the defence's name."""
+    found = {key.removeprefix(_PENALTY): number(row[key]) for key in row if key.startswith(_PENALTY)}
+    return {clip(name, 60): value for name, value in found.items() if value is not None}
 
 
 def _alarms(row: dict[str, Any]) -> list[str]:

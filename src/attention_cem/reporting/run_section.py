@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from attention_cem.reporting.charts import COLOURS, Line, Mark, bar_chart, heat_map, histogram, xy_chart
-from attention_cem.reporting.health import Health, health_of
+from attention_cem.reporting.health import Health, health_of, penalties
 from attention_cem.reporting.pictures import Card, cards_of
 from attention_cem.reporting.sources import RunView, number, objects, strings
 from attention_cem.reporting.texts import bilingual, clip, decibel, figure, label, percent, say, sentence, shape
@@ -58,6 +58,7 @@ class RunSection:
     configuration: list[tuple[str, str]]
     facts: list[tuple[str, str]]
     has_surrogate: bool
+    has_penalties: bool
     finished: bool
 
 
@@ -97,6 +98,7 @@ def run_section(run: RunView, index: int, all_names: Sequence[str]) -> RunSectio
         configuration=[(clip(key, 80), clip(value, 200)) for key, value in run.config.items()],
         facts=_facts(run),
         has_surrogate=str(run.config.get("surrogate.name", "none")) != "none",
+        has_penalties=bool(run.metrics and penalties(run.metrics[-1])),
         finished=run.facts is not None,
     )
 
@@ -137,6 +139,9 @@ def _summary(run: RunView) -> list[tuple[Markup, Markup]]:
         surrogate = clip(run.config.get("surrogate.name", "none"), 60)
         if surrogate != "none":
             sent += " " + say("trained_with", name=surrogate, lambd=figure(run.config.get("surrogate.lambd")))
+        waves = number(run.config.get("model.blind_frequencies"))
+        if waves:
+            sent += " " + say("blind_client", waves=figure(waves))
         told.append((say("sent"), sent))
     threat = audit.get("threat_model")
     if isinstance(threat, dict):

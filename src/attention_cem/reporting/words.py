@@ -25,6 +25,10 @@ WORDS: dict[str, tuple[str, str]] = {
         "The client was trained with the surrogate {name} (λ {lambd}), which teaches z to say little beyond the class.",
         "客户端训练时使用了代理损失 {name}（λ {lambd}），它使 z 除类别外尽量少透露信息。",
     ),
+    "blind_client": (
+        "The client never sees the {waves}×{waves} slowest waves of the image, so that they cannot leak.",
+        "客户端看不到图像中最慢的 {waves}×{waves} 个波，因此它们不会泄露。",
+    ),
     "no_defence": ("none", "无"),
     "who": ("Who could see it", "谁可能看到"),
     "who_white": (
@@ -103,6 +107,11 @@ WORDS: dict[str, tuple[str, str]] = {
     "health_none": (
         "This run has no surrogate: nothing in training lowers what z says about the image.",
         "该运行没有使用代理损失：训练中没有任何东西降低 z 所含的图像信息。",
+    ),
+    "health_penalties": (
+        "This run has no surrogate; what teaches z to say less about the image is: {names} (weighted terms of the "
+        "loss, last epoch).",
+        "该运行没有使用代理损失；让 z 少透露图像信息的是：{names}（损失中的加权项，最后一轮）。",
     ),
     "health_good": (
         "Alive: the surrogate {name} took part in training (λ {lambd}), was shut off on {share} of the steps, and "
