@@ -31,6 +31,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "slot mixture": {"surrogate.name": "slot_mixture"},
     "sound": NONE | FOLLOWED | {"model.blind_frequencies": 4},
     "closed form, followed": NONE | FOLLOWED,
+    "closed form, followed, aimed at 8 px": NONE | FOLLOWED | {"defence.linear_leakage.target_size": 8},
     "closed form, two stages": NONE | FOLLOWED | {"defence.linear_leakage.neighbourhood": 1},
     "closed form, solved at every step": NONE | SOLVED,
     "slot (documents)": {"surrogate.name": "slot_cross"},
