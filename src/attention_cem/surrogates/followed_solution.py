@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from attention_cem.surrogates.repetition import is_due
 
-RENEW_EVERY = 10  # kept for 44 steps, the inverse is too old where the client moves fast: a tenth of the share is lost
+RENEW_EVERY = 10  # an inverse of some forty steps ago is too old where the client moves fast
 
 
 class FollowedSolution(nn.Module):
