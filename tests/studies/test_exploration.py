@@ -1,8 +1,11 @@
 """The exploration's own code: it trains and attacks, and its page says what its files say."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
+import studies.exploration.__main__ as runs
 import torch
 from studies.exploration import attacking, training
 from studies.exploration.cell import Cell
@@ -21,7 +24,7 @@ from studies.exploration.report import (
     result_rows,
 )
 
-from attention_cem.data import ImageSet
+from attention_cem.data import ImageData, ImageSet
 
 TINY = {"epochs": 2, "attack_epochs": 1, "warmup_epochs": 1}
 
@@ -73,6 +76,8 @@ def test_longer__stands_beside_the_usual_attack_of_its_seed_and_not_on_the_curve
     assert longer_table(rows)[-1].endswith("| 0 | 86.00, 0.0300; 86.00, 0.0500 | 60 | 86.00, 0.0300 | 0.75× |")
     assert longer_table(rows[2:])[-1].endswith("| 0 | – | 60 | 86.00, 0.0300 | – |")
     assert longer_table(rows[:3]) == ["No cell was attacked for longer yet."]
+    rows[-1]["mse_test_usual"] = 0.06
+    assert longer_table(rows)[-1].endswith("| 0 | 86.00, 0.0600 | 60 | 86.00, 0.0300 | 0.50× |")
 
 
 def test_plans__name_each_cell_once() -> None:
@@ -116,3 +121,17 @@ def test_noise__shaped_has_the_power_of_white_noise_and_the_directions_of_the_cl
     shaped = noise(torch.zeros(20_000, 4)).var(0)
     assert shaped.sum().item() == pytest.approx(4 * 0.04, rel=0.05)
     torch.testing.assert_close(shaped / shaped[0], spread.square(), rtol=0.2, atol=0)
+
+
+def test_run_cell__attacks_one_client_for_longer_and_as_usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "BATCH", 16)
+    monkeypatch.setattr(attacking, "ATTACK_BATCH", 16)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (40, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    data = ImageSet(images, torch.arange(40) % 4, tuple("abcd"))
+    monkeypatch.setattr(runs, "images_of", lambda *_: ImageData("random", data, data))
+    monkeypatch.setattr(runs, "default_of", lambda name: 1)
+    cell = Cell("noise", **TINY | {"attack_epochs": 2})
+    runs.run_cell(cell, "", tmp_path, "cpu")
+    found = json.loads((tmp_path / f"{cell.name}.json").read_text())
+    assert found["mse_test"] != found["mse_test_usual"] and 0 < found["mse_test_usual"] < 1
