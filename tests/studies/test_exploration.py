@@ -86,6 +86,12 @@ def test_plans__name_each_cell_once() -> None:
         assert len({cell.name for cell in cells}) == len(cells), name
 
 
+def random_images(count: int) -> ImageSet:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    return ImageSet(images, torch.arange(count) % 4, tuple("abcd"))
+
+
 @pytest.mark.parametrize(
     "cell",
     [
@@ -98,9 +104,7 @@ def test_plans__name_each_cell_once() -> None:
 def test_cell__trains_and_is_attacked(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "BATCH", 16)
     monkeypatch.setattr(attacking, "ATTACK_BATCH", 16)
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (48, 3, 32, 32), dtype=torch.uint8, generator=generator)
-    data = ImageSet(images, torch.arange(48) % 4, tuple("abcd"))
+    data = random_images(48)
     model, noise, figures = training.train(cell, data, "cpu", compiled=False)
     found = attacking.attack(cell, model, noise, data, {"test": data}, "cpu", compiled=False)
     assert figures["nonfinite"] == 0 and 0 < found["mse_test"] < 1
@@ -126,9 +130,7 @@ def test_noise__shaped_has_the_power_of_white_noise_and_the_directions_of_the_cl
 def test_run_cell__attacks_one_client_for_longer_and_as_usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "BATCH", 16)
     monkeypatch.setattr(attacking, "ATTACK_BATCH", 16)
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (40, 3, 32, 32), dtype=torch.uint8, generator=generator)
-    data = ImageSet(images, torch.arange(40) % 4, tuple("abcd"))
+    data = random_images(40)
     monkeypatch.setattr(runs, "images_of", lambda *_: ImageData("random", data, data))
     monkeypatch.setattr(runs, "default_of", lambda name: 1)
     cell = Cell("noise", **TINY | {"attack_epochs": 2})

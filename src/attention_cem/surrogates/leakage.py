@@ -30,7 +30,7 @@ class LinearLeakage(RunningLeastSquares):
         random_features: so many random Fourier features of z join z, for an attacker beyond linear.
         seed: of the random features and their noise.
         followed: in training the attacker follows the covariances instead of being solved at every step, at a
-            fraction of the cost; it is then up to a few percent from the best. See `FollowedSolution`.
+            fraction of the cost; what it then recovers is never more than the best does. See `FollowedSolution`.
 
     >>> leakage = LinearLeakage(feature_dim=4, image_dim=12, reg_strength=0.01)
     >>> x, y = torch.rand(64, 3, 2, 2), torch.arange(64) % 2

@@ -97,7 +97,7 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         key_dim: width of keys and queries.
         objective: ``"likelihood"`` (W and t minimise the loss) or ``"frozen"``.
         mix_uniform: ε. shrinkage: pseudo-samples of the pooled variance in each slot's.
-        reseed_every: calls between two tries of new slots, in up to 128 classes at a time.
+        reseed_every: calls between two tries of new slots, in up to 128 classes at a time (64 with ``cross_fit``).
         seed: of W and of the k-means++ seeding.
         label_space: a promise that labels are 0 … label_space - 1; saves sorting them.
 
