@@ -13,6 +13,8 @@ from studies.publish_settings import Settings
 from studies.publish_stamps import benchmark_files
 
 SETTING = ("mode", "batch", "classes")
+FEWEST_SEEDS = 3
+"""Fewer decide no target: an interval from two seeds may be narrow by chance."""
 
 
 def targets_of(
@@ -71,8 +73,10 @@ def _comparison(
     at = f"{gain:.3f}× at {100 * record['accuracy']:.2f} % accuracy, {record['seeds']} seeds, study {record['study']}"
     if ci95 is None:
         return _standing(threshold, gain, None, None, f"{at}: no interval, so nothing is decided")
-    met = gain >= least and (above is None or ci95[0] > above)
-    return _standing(threshold, gain, ci95, met, f"{at}, 95 % interval {ci95[0]:.3f} to {ci95[1]:.3f}")
+    why = f"{at}, 95 % interval {ci95[0]:.3f} to {ci95[1]:.3f}"
+    if record["seeds"] < FEWEST_SEEDS:
+        return _standing(threshold, gain, ci95, None, f"{why}; a target is decided by {FEWEST_SEEDS} seeds or more")
+    return _standing(threshold, gain, ci95, gain >= least and (above is None or ci95[0] > above), why)
 
 
 def _worst_case(target: Mapping[str, Any], settings: Settings, experiments: Sequence[Experiment]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,13 @@ import torch
 from studies.exploration import attacking, training
 from studies.exploration.cell import Cell
 from studies.exploration.left_out import left_out, left_out_lines
+from studies.exploration.longer import long_training_table, longer_table
 from studies.exploration.noise import CutNoise
 from studies.exploration.plans import PLANS
 from studies.exploration.report import (
     PAGE,
     RESULTS,
     curves,
-    longer_table,
     modes_lines,
     of_default_attack,
     page,
@@ -78,6 +79,19 @@ def test_longer__stands_beside_the_usual_attack_of_its_seed_and_not_on_the_curve
     assert longer_table(rows[:3]) == ["No cell was attacked for longer yet."]
     rows[-1]["mse_test_usual"] = 0.06
     assert longer_table(rows)[-1].endswith("| 0 | 86.00, 0.0600 | 60 | 86.00, 0.0300 | 0.50× |")
+
+
+def test_long_training__is_read_at_the_accuracy_of_the_more_accurate_run() -> None:
+    usual = asdict(Cell("noise"))
+    figures = (("noise", 0.0, 0.90, 0.005), ("kmeans", 5.0, 0.88, 0.015), ("slot_mixture", 0.1, 0.87, 0.035))
+    rows = [
+        {"cell": usual | {"method": method, "lambd": lam, "seed": 0, "epochs": 160}, "accuracy_test": a, "mse_test": m}
+        for method, lam, a, m in (*figures, ("slot_mixture", 0.05, 0.89, 0.03))
+    ]
+    rows.append({"cell": usual | {"epochs": 40}, "accuracy_test": 0.5, "mse_test": 0.5})
+    ratios = [line.split("|")[-2].strip() for line in long_training_table(rows, 160, "k-means CEM", "noise alone")[2:]]
+    assert ratios == ["–", "–", "1.67× at 88.00 %", "3.00× at 89.00 %"]  # .025 / .015 and .03 / .01
+    assert long_training_table(rows[4:], 160, "k-means CEM", "noise alone") == ["No cell was trained for longer yet."]
 
 
 def test_plans__name_each_cell_once() -> None:

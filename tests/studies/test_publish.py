@@ -129,6 +129,9 @@ def test_publish__a_study_half_done_works_and_says_what_is_missing(tmp_path: Pat
     assert reasons["cifar10.sound_vs_noise"] == "main-cifar10: no results of noise on cifar10"
     assert "9 of 36 runs are done" in page(root, "main") and "noise (9), kmeans_published (6)" in page(root, "main")
     assert content["targets"][0]["met"] is None and "nothing is decided" in content["targets"][0]["why"]
+    fill(root, "main-cifar10", keep=lambda cell: cell.config.train.seed < 2)
+    publish(root)
+    assert summary(root)["targets"][0]["met"] is None and summary(root)["targets"][0]["why"].endswith("3 seeds or more")
 
 
 def test_publish__results_of_an_older_definition_are_listed_and_never_used(tmp_path: Path) -> None:
@@ -285,7 +288,7 @@ def test_publish__studies_named_together_are_compared_and_what_differs_in_traini
 
 
 SENSITIVITY = """
-name = "sensitivity-slots"
+name = "slots-cifar10"
 title = "How many slots"
 baseline = "num_slots 4"
 [settings]
@@ -305,9 +308,9 @@ def test_publish__methods_of_a_sensitivity_study_meet_its_baseline(tmp_path: Pat
         accuracy = 0.9 - 0.05 * cell.lambd
         return accuracy, 0.02 if cell.method == "num_slots 1" else 0.01 + 0.0001 * cell.config.train.seed
 
-    fill(root, "sensitivity-slots", make=lambda cell: (make(cell)[0], make(cell)[1] + 0.01 * cell.lambd))
+    fill(root, "slots-cifar10", make=lambda cell: (make(cell)[0], make(cell)[1] + 0.01 * cell.lambd))
     publish(root)
-    found = summary(root)["comparisons_by_study"]["sensitivity-slots"]["cifar10"]
+    found = summary(root)["comparisons_by_study"]["slots-cifar10"]["cifar10"]
     assert found["num_slots 1_vs_num_slots 4"]["outcome"] == "better"
     assert "num_slots 1 / num_slots 4" in page(root, "sensitivity")
 
