@@ -170,6 +170,15 @@ def untested() -> list[Cell]:
     ]
 
 
+def aimed() -> list[Cell]:
+    """An attacker that aims at images of 8 pixels a side, which costs less, beside one that aims at all pixels."""
+    follower = Cell("noise", leak=0.5, leak_features=512, leak_followed=5)
+    return seeds(
+        *(replace(follower, blind=4, leak_target=pixels) for pixels in (8, 0)),
+        *(replace(follower, leak=0.6, leak_target=pixels) for pixels in (8, 0)),
+    )
+
+
 PLANS: dict[str, Callable[[], list[Cell]]] = {
     "smoke": smoke,
     "leads": leads,
@@ -182,4 +191,5 @@ PLANS: dict[str, Callable[[], list[Cell]]] = {
     "solved": solved,
     "finishing": finishing,
     "untested": untested,
+    "aimed": aimed,
 }

@@ -165,3 +165,36 @@ def test_penalty__maintains_both_stages_of_its_attacker() -> None:
     penalty.maintain()
     assert all(stage.inverse.abs().sum() > 0 for stage in stages)
     assert penalty.config()["followed"] is True
+
+
+def test_renew__leaves_the_inverse_where_the_system_has_none() -> None:
+    follower, (system, _) = FollowedSolution(6, 4).double(), system_of(6, 4, 0)
+    follower.renew_beside(system)
+    torch.testing.assert_close(follower.inverse, torch.linalg.inv(system), rtol=1e-6, atol=1e-6)
+    for bad in (-system, system * torch.nan):
+        follower.renew_beside(bad)
+        torch.testing.assert_close(follower.inverse, torch.linalg.inv(system), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_renew_beside__is_in_use_one_call_later_and_never_waits_for_the_device() -> None:
+    follower = FollowedSolution(300, 4).double().cuda()
+    systems = [system_of(300, 4, seed)[0].cuda() for seed in range(6)]
+    inverses = [torch.linalg.inv(system) for system in systems]
+    follower.renew_beside(systems[0])  # cuSOLVER's first call waits
+    torch.testing.assert_close(follower.inverse, inverses[0], rtol=1e-6, atol=1e-6)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for before, system in enumerate(systems[1:]):
+            moving = system.clone()
+            follower.renew_beside(moving)
+            del moving
+            torch.full_like(system, torch.nan)  # its memory must not be given away yet
+            used = follower.inverse.clone()
+            torch.cuda.set_sync_debug_mode("default")
+            torch.testing.assert_close(used, inverses[before], rtol=1e-6, atol=1e-6)
+            torch.cuda.set_sync_debug_mode("error")
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -98,16 +98,24 @@ class ConditionalEntropySurrogate(nn.Module):
         """
         flat, labels = check_features(z, y, self.feature_dim)
         further = {"sample": check_sample(sample, labels)} if self.uses_sample else {}
-        if self.training:
-            with torch.no_grad():
-                self.calls.add_(1)
+        self.begin_call()
         with torch.autocast(device_type=z.device.type, enabled=False):
             output = self.estimate(flat.to(self.dtype), labels, only, **further)
-        if self.training:
-            with torch.no_grad():
-                self.nonfinite_calls.add_((~torch.isfinite(output.rob_loss)).to(torch.int64))
-        output.diagnostics["nonfinite_calls"] = self.nonfinite_calls.clone()
+        self.end_call(output)
         return output
+
+    @torch.no_grad()
+    def begin_call(self) -> None:
+        """Count a call; for those that call `estimate` of another surrogate by themselves, as `forward` does."""
+        if self.training:
+            self.calls.add_(1)
+
+    @torch.no_grad()
+    def end_call(self, output: SurrogateOutput) -> None:
+        """Count a call whose loss is not finite; see `begin_call`."""
+        if self.training:
+            self.nonfinite_calls.add_((~torch.isfinite(output.rob_loss)).to(torch.int64))
+        output.diagnostics["nonfinite_calls"] = self.nonfinite_calls.clone()
 
     @property
     def dtype(self) -> torch.dtype:

@@ -84,10 +84,11 @@ class RunningLeastSquares(nn.Module):
     def maintain(self) -> None:
         """The rare work of a W that follows, which `solve` does by itself.
 
-        Call it every ten steps or so where `solve` is compiled or replayed as a CUDA graph.
+        Call it every five steps or so where `solve` is compiled or replayed as a CUDA graph. On a CUDA device the work
+        is done beside the steps that follow.
         """
         if self.following is not None:
-            self.following.renew(self._system(self.cov_zz))
+            self.following.renew_beside(self._system(self.cov_zz))
 
     def _running(self, zz: Tensor, xz: Tensor, xx: Tensor, *, measured: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         old = (self.cov_zz, self.cov_xz, self.var_x)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from attention_cem.surrogates.repetition import is_due
 
 RENEW_EVERY = 10  # an inverse of some forty steps ago is too old where the client moves fast
+RENEW_BESIDE_EVERY = 5  # it is in use one period later, so that it is never older than the other
 
 
 class FollowedSolution(nn.Module):
@@ -37,6 +38,7 @@ class FollowedSolution(nn.Module):
         self.register_buffer("inverse", torch.zeros(width, width))
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         self._calls = 0  # the same on the host, which need not ask the device
+        self._begun: tuple[torch.cuda.Stream, Tensor] | None = None
 
     def forward(self, system: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
         """One step towards the solution of ``system`` (width, width), ``wanted`` (width, targets).
@@ -63,10 +65,32 @@ class FollowedSolution(nn.Module):
 
     def renew(self, system: Tensor) -> None:
         """Invert ``system`` for the steps to come; what is not positive definite leaves the inverse as it was."""
+        self.inverse.copy_(self._inverted(system))
+
+    def renew_beside(self, system: Tensor) -> None:
+        """`renew`, on a CUDA device beside the steps to come: in use from the next call on, the first one at once."""
+        if not system.is_cuda:
+            self.renew(system)
+            return
+        steps = torch.cuda.current_stream(system.device)
+        if self._begun is None:
+            self.renew(system)
+            beside = torch.cuda.Stream(system.device)
+        else:
+            beside, inverse = self._begun
+            steps.wait_stream(beside)
+            self.inverse.copy_(inverse)
+        beside.wait_stream(steps)
+        with torch.cuda.stream(beside):
+            self._begun = (beside, self._inverted(system))
+        system.record_stream(beside)  # its memory is not free before `beside` has read it
+
+    def _inverted(self, system: Tensor) -> Tensor:
         factor, failed = torch.linalg.cholesky_ex(system)
-        inverse = torch.cholesky_inverse(factor)
+        # not cholesky_inverse, which waits for the device to look for errors
+        inverse = torch.cholesky_solve(torch.eye(len(system), dtype=system.dtype, device=system.device), factor)
         usable = (failed == 0) & torch.isfinite(inverse).all()
-        self.inverse.copy_(torch.where(usable, inverse, self.inverse))
+        return torch.where(usable, inverse, self.inverse)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)

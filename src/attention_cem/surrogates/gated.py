@@ -127,6 +127,12 @@ class GatedAttentionCEM(ConditionalEntropySurrogate):
 
     def estimate(self, z: Tensor, y: Tensor, only: Tensor | None = None) -> SurrogateOutput:
         """The loss of features (N, D) with labels (N,)."""
+        return self.estimate_by_class(z, y, only)[0]
+
+    def estimate_by_class(
+        self, z: Tensor, y: Tensor, only: Tensor | None = None
+    ) -> tuple[SurrogateOutput, Tensor, ClassSegments]:
+        """As `estimate`; also what each class adds to the loss, (R,) with gradient, and which samples are whose."""
         segments = segment_classes(y, 2, only, self.label_space)
         if self.objective == "penalty":
             normed = self.norm(z)
@@ -142,7 +148,7 @@ class GatedAttentionCEM(ConditionalEntropySurrogate):
             excess = class_loss.detach().unsqueeze(1)
         intra_mse, visible = within_class_spread(z, segments)
         share = segments.size.to(z.dtype) / max(z.shape[0], 1) * segments.active
-        loss = (share * class_loss.masked_fill(~segments.active, 0)).sum() + visible
+        terms = share * class_loss.masked_fill(~segments.active, 0)
 
         with torch.no_grad():
             num_active = segments.active.sum()
@@ -159,7 +165,7 @@ class GatedAttentionCEM(ConditionalEntropySurrogate):
                 "class_active": segments.active,
                 "class_loss": class_loss.detach(),
             }
-        return SurrogateOutput(loss, intra_mse, diagnostics)
+        return SurrogateOutput(terms.sum() + visible, intra_mse, diagnostics), terms, segments
 
     def excess(self, variance: Tensor) -> Tensor:
         """Log variance above the threshold, before it is cut at zero."""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from attention_cem.surrogates.base import ConditionalEntropySurrogate, SurrogateOutput, require_positive_int
 from attention_cem.surrogates.gated import GatedAttentionCEM
+from attention_cem.surrogates.segments import class_sum
 from attention_cem.surrogates.slot_cross import SlotCrossAttentionCEM
 from attention_cem.surrogates.slot_mixture import SlotMixtureCEM
 
@@ -64,7 +65,9 @@ class HybridCEM(ConditionalEntropySurrogate):
         self, z: Tensor, y: Tensor, only: Tensor | None = None, sample: Tensor | None = None
     ) -> SurrogateOutput:
         """The loss of features (N, D) with labels (N,)."""
-        screened = self.screen(z, y, only)
+        self.screen.begin_call()
+        screened, terms, segments = self.screen.estimate_by_class(z, y, only)
+        self.screen.end_call(screened)
         facts = screened.diagnostics
         risk = facts["class_loss"].masked_fill(~facts["class_active"], -torch.inf)
         quota = min(self.quota, risk.shape[0])
@@ -75,7 +78,9 @@ class HybridCEM(ConditionalEntropySurrogate):
         fine = self.refine(z, y, refined, sample)
         # the slot surrogate may not know a class yet: then its screened loss stays
         ready = (y.unsqueeze(1) == fine.diagnostics["class_label"]) & fine.diagnostics["class_active"]
-        coarse = self.screen.estimate(z, y, ~(refined & ready.any(1)) & (True if only is None else only))
+        done = class_sum((refined & ready.any(1)).to(torch.int64), segments.row, segments.num_rows).bool()
+        # screened once: what a refined class added is taken out, and bad values stay visible
+        coarse = terms.masked_fill(done, 0).sum() + screened.rob_loss * 0
         diagnostics = {
             "active_classes": facts["active_classes"],
             "skipped_classes": facts["skipped_classes"],
@@ -87,7 +92,7 @@ class HybridCEM(ConditionalEntropySurrogate):
             "class_active": facts["class_active"],
             "class_loss": facts["class_loss"],
         }
-        return SurrogateOutput(fine.rob_loss + coarse.rob_loss, screened.intra_mse, diagnostics)
+        return SurrogateOutput(fine.rob_loss + coarse, screened.intra_mse, diagnostics)
 
     def maintain(self) -> None:
         """Pass on to the slot surrogate."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attention_cem.data import Batches, ImageData
 from attention_cem.splitting import SplitModel
-from attention_cem.surrogates.followed_solution import RENEW_EVERY
+from attention_cem.surrogates.followed_solution import RENEW_BESIDE_EVERY
 from attention_cem.surrogates.repetition import is_due
 from attention_cem.training.activation import SurrogateMode, first_active_epoch, first_counted_epoch
 from attention_cem.training.best_weights import BestWeights
@@ -239,7 +239,7 @@ class Trainer:
         steps = self.position.steps
         if self.maintains_surrogate and self.surrogate is not None and is_due(steps, self.surrogate.maintain_every):
             self.surrogate.maintain()
-        if self.maintains_defences and is_due(steps, RENEW_EVERY):
+        if self.maintains_defences and is_due(steps, RENEW_BESIDE_EVERY):
             self.stack.maintain()
 
     def _look_around(self, stop: StopRequest, started: float, times: EpochTimes) -> None:
