@@ -11,6 +11,10 @@ from studies.publish_reading import Experiment, Stale, StoredStudy
 from studies.publish_settings import Settings
 from studies.publish_stamps import BEGIN, END, block_of
 from studies.publish_tables import comparisons_table, interval, table, targets_table
+from studies.publish_targets import FEWEST_SEEDS
+
+SHOWN = ("sound", "slots")
+"""Methods of ours on the front page: the preset, and the attention-based surrogate by itself."""
 
 
 def index_page(
@@ -56,18 +60,18 @@ def front_block(
     experiments: Sequence[Experiment],
     comparisons: Mapping[str, Mapping[str, Any]],
     targets: Sequence[Mapping[str, Any]],
-    data: str,
+    settings: Settings,
 ) -> str:
-    """One table and one plot about the first data set."""
-    title = "## Where we stand\n\n"
-    wanted = [record for record in comparisons.get(data, {}).values() if record["a"] == "sound"]
+    """One table and one plot about the first data set, what the names mean, and how far the figures can be trusted."""
+    title, data = "## Where we stand\n\n", settings.data[0]
+    wanted = [record for record in comparisons.get(data, {}).values() if record["a"] in SHOWN]
     if not wanted:
         return f"{title}The studies are not run yet: [what is missing and how to make it](results/README.md).\n"
     rows = [
         [
             f"`{record['a']}` against `{record['b']}`",
             f"{100 * record['accuracy']:.1f}",
-            f"**{record['mse_gain']:.2f}×**",
+            f"**{record['mse_gain']:.2f}×**" if record["seeds"] >= FEWEST_SEEDS else f"{record['mse_gain']:.2f}×",
             interval(record["ci95"]),
             str(record["seeds"]),
         ]
@@ -80,8 +84,28 @@ def front_block(
         f"([how measured, every figure](results/README.md); study `{wanted[0]['study']}`):\n\n"
         f"{table(['comparison', 'accuracy %', 'MSE ratio', '95 % interval', 'seeds'], rows)}\n\n"
         + "".join(f"![Accuracy and MSE of every method on {data}]({figure_name(each, data)})\n\n" for each in named)
+        + f"{_words(wanted, settings)}\n\n{_trust(wanted)}"
         + f"Of {len(targets)} targets {met} are met, {missed} are not, {open_} are open.\n"
     )
+
+
+def _words(records: Sequence[Mapping[str, Any]], settings: Settings) -> str:
+    """What the methods of a table are, a line each."""
+    shown = {record[side] for record in records for side in ("a", "b")}
+    lines = [f"- `{name}`: {words}" for name, words, _ in settings.methods if shown & set(name.split(", "))]
+    lines += [f"- `{name}`: at each accuracy the best of all `{core}…`" for name, core in settings.envelopes.items()]
+    return "\n".join(lines)
+
+
+def _trust(records: Sequence[Mapping[str, Any]]) -> str:
+    """What keeps the figures from being claims; nothing where nothing does."""
+    words = ""
+    if any(record["seeds"] < FEWEST_SEEDS for record in records):
+        words += f"Fewer than {FEWEST_SEEDS} seeds are a lead and no claim. "
+    budgets = sorted({budget for record in records for budget in record["budgets"]})
+    if set(budgets) & {"quick", "screening"}:
+        words += f"The attacks are those of a {' and '.join(budgets)} audit: they rank, a thorough one may find more. "
+    return words
 
 
 def _missing_table(missing: Sequence[Mapping[str, str]]) -> str:

@@ -104,6 +104,7 @@ def test_publish__the_front_page_has_one_table_one_plot_and_keeps_the_rest(done:
         "<!-- results:end -->\n\nMore.\n"
     )
     assert "| `sound` against `kmeans_published` | 87.0 | **2.02×** |" in text
+    assert "- `noise`: Gaussian noise at the cut" in text and "Fewer than 3 seeds" not in text
     assert "](results/figures/main-cifar10.svg)" in text and (done / "results/figures/main-cifar10.svg").is_file()
 
 
@@ -131,7 +132,8 @@ def test_publish__a_study_half_done_works_and_says_what_is_missing(tmp_path: Pat
     assert content["targets"][0]["met"] is None and "nothing is decided" in content["targets"][0]["why"]
     fill(root, "main-cifar10", keep=lambda cell: cell.config.train.seed < 2)
     publish(root)
-    assert summary(root)["targets"][0]["met"] is None and summary(root)["targets"][0]["why"].endswith("3 seeds or more")
+    first, text = summary(root)["targets"][0], (root / "README.md").read_text()
+    assert first["met"] is None and first["why"].endswith("3 seeds or more") and "Fewer than 3 seeds are a lead" in text
 
 
 def test_publish__results_of_an_older_definition_are_listed_and_never_used(tmp_path: Path) -> None:
