@@ -37,6 +37,7 @@ SURROGATES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "linear leakage": ("", 10, {}),
     "linear leakage, 512 random features": ("", 10, {}),
     "linear leakage, 512 random features, followed": ("", 10, {}),
+    "linear leakage, 512 random features, followed, on 8 px": ("", 10, {}),
     "local leakage, followed": ("", 10, {}),
 }
 PENALTIES: dict[str, list[dict[str, Any]]] = {
@@ -45,6 +46,10 @@ PENALTIES: dict[str, list[dict[str, Any]]] = {
         ("linear leakage", {"random_features": 0}),
         ("linear leakage, 512 random features", {"random_features": 512}),
         ("linear leakage, 512 random features, followed", {"random_features": 512, "followed": True}),
+        (
+            "linear leakage, 512 random features, followed, on 8 px",
+            {"random_features": 512, "followed": True, "target_size": 8},
+        ),
         ("local leakage, followed", {"random_features": 512, "neighbourhood": 1, "followed": True}),
     )
 }

@@ -97,12 +97,13 @@ def main() -> int:
     parser.add_argument("--modes", nargs="*", default=["graph"], choices=["eager", "graph", "compiled"])
     parser.add_argument("--batches", nargs="*", type=int, default=[128, 512])
     parser.add_argument("--classes", nargs="*", type=int, default=[10, 100, 1000])
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS), metavar="METHOD")
     asked = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for classes in asked.classes:
         data = ImageData("random", random_images(asked.images, classes, 0), random_images(1000, classes, 1))
         for count, batch, method in plan(asked.batches, asked.classes):
-            if count != classes:
+            if count != classes or method not in asked.methods:
                 continue
             for mode in asked.modes:
                 found = measure(method, batch, data, mode, asked.epochs)
