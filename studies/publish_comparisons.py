@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from statistics import fmean
 from typing import Any
 
 from attention_cem.studies import compare
+from attention_cem.studies.curves import shares_at_accuracy
 from attention_cem.training.config_reading import differences
 from studies.publish_matching import AtAccuracy, Match, NotComparableError, Side, match
 from studies.publish_reading import Experiment, Finished
@@ -176,6 +178,8 @@ def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[s
         "text": found.decisive.matched.text,
         "mse_a": list(found.decisive.matched.mse_first),
         "mse_b": list(found.decisive.matched.mse_second),
+        "ssim_a": _ssim_at(found.decisive.matched.accuracy, found.decisive.best_a, of_a),
+        "ssim_b": _ssim_at(found.decisive.matched.accuracy, found.decisive.best_b, of_b),
         **_variants(found.decisive, of_a, of_b),
         "overlap": list(found.overlap),
         "across": [_short(each) for each in found.across],
@@ -199,6 +203,15 @@ def _curves(members: Mapping[str, list[Finished]]) -> Side:
         point = (each.result["accuracy"], each.result["mse"])
         curves.setdefault(each.seed, {}).setdefault(each.method, []).append(point)
     return curves
+
+
+def _ssim_at(accuracy: float, read: Mapping[int, str], members: Mapping[str, list[Finished]]) -> float:
+    """SSIM of the runs that the MSE at an accuracy was read from, in the same shares; mean over seeds."""
+    by_seed = []
+    for seed, method in read.items():
+        of = {(each.result["accuracy"], each.result["mse"]): each for each in members[method] if each.seed == seed}
+        by_seed.append(sum(share * of[point].result["ssim"] for point, share in shares_at_accuracy(of, accuracy)))
+    return fmean(by_seed)
 
 
 def _variants(at: AtAccuracy, of_a: Mapping[str, Any], of_b: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,6 +73,7 @@ def front_block(
             f"{100 * record['accuracy']:.1f}",
             f"**{record['mse_gain']:.2f}×**" if record["seeds"] >= FEWEST_SEEDS else f"{record['mse_gain']:.2f}×",
             interval(record["ci95"]),
+            f"{record['ssim_a']:.2f} / {record['ssim_b']:.2f}",
             str(record["seeds"]),
         ]
         for record in wanted
@@ -80,9 +81,10 @@ def front_block(
     named = [each for each in experiments if each.name == wanted[0]["study"]]
     met, missed, open_ = (sum(target["met"] is state for target in targets) for state in (True, False, None))
     return (
-        f"{title}Worst-case attack MSE on {data} at equal accuracy, higher ratio is better for the first "
+        f"{title}Worst-case attack on {data} at equal accuracy: a higher MSE ratio is better for the first, "
+        f"a lower SSIM is more private "
         f"([how measured, every figure](results/README.md); study `{wanted[0]['study']}`):\n\n"
-        f"{table(['comparison', 'accuracy %', 'MSE ratio', '95 % interval', 'seeds'], rows)}\n\n"
+        f"{table(['comparison', 'accuracy %', 'MSE ratio', '95 % interval', 'SSIM of each', 'seeds'], rows)}\n\n"
         + "".join(f"![Accuracy and MSE of every method on {data}]({figure_name(each, data)})\n\n" for each in named)
         + f"{_words(wanted, settings)}\n\n{_trust(wanted)}"
         + f"Of {len(targets)} targets {met} are met, {missed} are not, {open_} are open.\n"

@@ -25,10 +25,14 @@ HOW_MATCHED = """\
 MSE ratio at equal accuracy: within each seed the efficient points of a method's curve are joined by straight lines
 (what two clients achieve, each used for a share of the images), nothing is extrapolated; geometric mean over seeds,
 95 % Student's t interval on log ratios. "(middle)" marks a comparison at the middle of the accuracies that all seeds of
-both sides cover, because they do not all cover the one the study names.
+both sides cover, because they do not all cover the one the study names. SSIM: of the attack's images, first side /
+second side, in the same shares of the same runs; lower is more private. MSE counts slow waves most, SSIM edges: a
+defence that moves one alone hides less than it seems.
 
 同准确率下的 MSE 比值：每个种子内，曲线前沿上的点以直线相连（两个客户端各用于一部分图像即可达到），不外推；
-对种子取几何平均，区间为对数比值的 95 % t 区间。"""
+对种子取几何平均，区间为对数比值的 95 % t 区间。
+SSIM 为同样的运行按同样份额计算的攻击图像相似度（前者 / 后者），越低越私密。
+MSE 主要反映慢波，SSIM 主要反映边缘：只改变其中一个的防御，隐藏的比看上去少。"""
 
 
 def study_page(

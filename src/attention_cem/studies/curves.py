@@ -57,6 +57,22 @@ def accuracy_range(points: Iterable[Point]) -> tuple[float, float]:
     return front[0][0], front[-1][0]
 
 
+def shares_at_accuracy(
+    points: Iterable[Point], accuracy: float, *, widest_gap: float = math.inf
+) -> list[tuple[Point, float]]:
+    """The efficient points of a curve that together have an accuracy, each with its share; see `mse_at_accuracy`.
+
+    >>> shares_at_accuracy([(0.5, 3.0), (1.0, 1.0), (0.75, 0.5)], 0.625)
+    [((0.5, 3.0), 0.75), ((1.0, 1.0), 0.25)]
+    """
+    front = pareto_front(points)
+    for left, right in pairwise(front):
+        if left[0] <= accuracy <= right[0] and right[0] - left[0] <= widest_gap:
+            share = (accuracy - left[0]) / (right[0] - left[0])
+            return [(left, 1 - share), (right, share)]
+    return [(point, 1.0) for point in front if point[0] == accuracy]
+
+
 def mse_at_accuracy(points: Iterable[Point], accuracy: float, *, widest_gap: float = math.inf) -> float | None:
     """MSE on the efficient part of the curve at one accuracy, by straight lines between its points.
 
@@ -76,12 +92,8 @@ def mse_at_accuracy(points: Iterable[Point], accuracy: float, *, widest_gap: flo
     >>> mse_at_accuracy([(0.8, 3.0), (0.9, 1.0)], 0.95) is None
     True
     """
-    front = pareto_front(points)
-    for (left, high), (right, low) in pairwise(front):
-        if left <= accuracy <= right and right - left <= widest_gap:
-            share = (accuracy - left) / (right - left)
-            return high + share * (low - high)
-    return next((mse for at, mse in front if at == accuracy), None)
+    shares = shares_at_accuracy(points, accuracy, widest_gap=widest_gap)
+    return sum(share * mse for (_, mse), share in shares) if shares else None
 
 
 def common_range(curves: Iterable[Sequence[Point]]) -> tuple[float, float] | None:
