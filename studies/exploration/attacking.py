@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_cem.data import ImageSet
+from attention_cem.data.image_quality import mse_per_image, ssim_per_image
 from attention_cem.splitting import ResidualInverter
 from studies.exploration.cell import Cell
 from studies.exploration.graphed import graphed
@@ -32,7 +33,7 @@ def attack(
     device: str,
     compiled: bool,
 ) -> dict[str, float]:
-    """Train a residual inverter on the training images and score it on images it never saw: mean per-image MSE."""
+    """Train a residual inverter on the training images and score it on images it never saw: mean MSE and SSIM."""
     torch.manual_seed(cell.seed + 777)
     z = features_of(model.client, train_set.images, device)
     inverter = (
@@ -74,13 +75,20 @@ def attack(
         for _ in range(int(in_epoch) if epoch == 0 else 0, steps):
             run()
     inverter.eval()
-    return {f"mse_{name}": rebuilding_error(model, noise, inverter, images, device) for name, images in scored.items()}
+    figures = {}
+    for name, images in scored.items():
+        figures[f"mse_{name}"], figures[f"ssim_{name}"] = how_alike(model, noise, inverter, images, device)
+    return figures
 
 
 @torch.no_grad()
-def rebuilding_error(model: nn.Module, noise: CutNoise, inverter: nn.Module, images: ImageSet, device: str) -> float:
-    errors = []
+def how_alike(
+    model: nn.Module, noise: CutNoise, inverter: nn.Module, images: ImageSet, device: str
+) -> tuple[float, float]:
+    """Mean MSE and SSIM of what the inverter makes of images."""
+    errors, likeness = [], []
     for part in images.images.split(1000):
-        rebuilt = inverter(noise(features_of(model.client, part, device)))
-        errors.append((rebuilt.float() - part.float() / 255).square().flatten(1).mean(1))
-    return float(torch.cat(errors).mean())
+        rebuilt, truth = inverter(noise(features_of(model.client, part, device))).float(), part.float() / 255
+        errors.append(mse_per_image(rebuilt, truth))
+        likeness.append(ssim_per_image(rebuilt, truth, data_range=1.0))
+    return float(torch.cat(errors).mean()), float(torch.cat(likeness).mean())

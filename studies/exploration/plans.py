@@ -171,11 +171,13 @@ def untested() -> list[Cell]:
 
 
 def aimed() -> list[Cell]:
-    """An attacker that aims at images of 8 pixels a side, which costs less, beside one that aims at all pixels."""
+    """An attacker that aims at images of 8 pixels a side, which costs less, beside one that aims at all; blinder ones."""
     follower = Cell("noise", leak=0.5, leak_features=512, leak_followed=5)
     return seeds(
         *(replace(follower, blind=4, leak_target=pixels) for pixels in (8, 0)),
         *(replace(follower, leak=0.6, leak_target=pixels) for pixels in (8, 0)),
+        Cell("noise", blind=6),
+        replace(follower, leak=0.25, blind=6),
     )
 
 

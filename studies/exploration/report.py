@@ -93,7 +93,7 @@ def full_table(rows: Sequence[dict[str, Any]]) -> list[str]:
     lines = ["| data | design | strength | accuracy %, MSE of each run (seed) | validation, mean |", "| --- " * 5 + "|"]
     for (data, title, given), members in sorted(groups.items()):
         runs = "; ".join(
-            f"{100 * row['accuracy_test']:.2f}, {row['mse_test']:.4f} ({row['cell']['seed']})"
+            f"{100 * row['accuracy_test']:.2f}, {row['mse_test']:.4f}{_likeness(row)} ({row['cell']['seed']})"
             for row in sorted(members, key=lambda row: row["cell"]["seed"])
         )
         held = (
@@ -102,6 +102,11 @@ def full_table(rows: Sequence[dict[str, Any]]) -> list[str]:
         )
         lines.append(f"| {data} | {title} | {given} | {runs} | {held} |")
     return lines
+
+
+def _likeness(row: dict[str, Any]) -> str:
+    """SSIM, which early runs did not measure."""
+    return f", SSIM {row['ssim_test']:.3f}" if "ssim_test" in row else ""
 
 
 def repeats_line(rows: Iterable[dict[str, Any]]) -> str:

@@ -121,7 +121,7 @@ def test_cell__trains_and_is_attacked(cell: Cell, monkeypatch: pytest.MonkeyPatc
     data = random_images(48)
     model, noise, figures = training.train(cell, data, "cpu", compiled=False)
     found = attacking.attack(cell, model, noise, data, {"test": data}, "cpu", compiled=False)
-    assert figures["nonfinite"] == 0 and 0 < found["mse_test"] < 1
+    assert figures["nonfinite"] == 0 and 0 < found["mse_test"] < 1 and -1 < found["ssim_test"] < 1
     assert (figures["linear_leakage"] > 0) == bool(cell.leak)
 
 
