@@ -171,7 +171,7 @@ def untested() -> list[Cell]:
 
 
 def aimed() -> list[Cell]:
-    """An attacker that aims at images of 8 pixels a side, which costs less, beside one that aims at all; blinder ones."""
+    """An attacker that aims at 8 × 8 pixels, which costs less, beside one that aims at all; blinder clients."""
     follower = Cell("noise", leak=0.5, leak_features=512, leak_followed=5)
     return seeds(
         *(replace(follower, blind=4, leak_target=pixels) for pixels in (8, 0)),
