@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """examples:
   attention-cem study run studies/slots-synthetic.toml --workers 2
-  attention-cem study run studies/slots-cifar10.toml --data-root DATA --workers 8 --seconds 1500
-  attention-cem study run studies/slots-cifar10.toml --data-root DATA --out SHARED/slots   (on each machine)
+  attention-cem study run studies/main-short-cifar10.toml --data-root DATA --workers 8 --seconds 1500
+  attention-cem study run studies/main-short-cifar10.toml --data-root DATA --out SHARED/main   (on each machine)
   attention-cem study status studies/slots-synthetic.toml
   attention-cem study report-data studies/slots-synthetic.toml
   attention-cem study sweep studies/sweep-synthetic.toml --trials 30
