@@ -117,7 +117,7 @@ def _missing_table(missing: Sequence[Mapping[str, str]]) -> str:
         data, key = each["comparison"].split(".", 1)
         groups.setdefault((data, each["reason"]), []).append(key)
     rows = ([data, ", ".join(keys), reason] for (data, reason), keys in groups.items())
-    return table(["data", "comparisons", "reason"], rows)
+    return table(["data", "comparisons", "why"], rows)
 
 
 def with_block(text: str, block: str) -> str:
