@@ -211,9 +211,8 @@ a seed lie around that accuracy within three points of each other.
   client itself, most of the gain is the blindness. All of this is MSE: edges stay, and by SSIM a blind client alone
   shows more than k-means CEM does at the same accuracy ([main](main.md), [stacked](stacked.md)); together with the
   closed-form attacker both measures fall.
-- Noise shaped as z varies within classes is worse than plain noise of the same accuracy: it covers where z varies, and
-  there the classes are told apart as well.
-- Four times as many epochs lift the accuracy of all, and leave the order as it is.
+- Noise shaped as z varies within classes is worse than plain noise at the same accuracy. Why was not looked into.
+- Four times as many epochs lift the accuracy of all and leave the order as it is, by one run each.
 
 Hence the preset `configs/cifar10-sound.toml`: a client blind to 4×4 waves, and the closed-form attacker with random
 features, following the client, weight 0.5: beside blindness the few runs there are show no loss by following.
