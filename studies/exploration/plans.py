@@ -181,6 +181,17 @@ def aimed() -> list[Cell]:
     )
 
 
+def closing() -> list[Cell]:
+    """Pairs with ARL that are missing, two seeds, and the second seed of long training."""
+    pairs = (Cell("kmeans", 16, schedule="reference"), Cell("noise", sigma=0.1))
+    follower = Cell("noise", leak=0.5, leak_features=512, leak_followed=5, blind=4)
+    long = (Cell("noise"), Cell("kmeans", 5), Cell("slot_mixture", 0.2), follower)
+    return [
+        *(replace(cell, epochs=160, seed=1) for cell in long),
+        *seeds(*(replace(cell, arl=0.3) for cell in pairs)),
+    ]
+
+
 PLANS: dict[str, Callable[[], list[Cell]]] = {
     "smoke": smoke,
     "leads": leads,
@@ -194,4 +205,5 @@ PLANS: dict[str, Callable[[], list[Cell]]] = {
     "finishing": finishing,
     "untested": untested,
     "aimed": aimed,
+    "closing": closing,
 }
