@@ -19,7 +19,8 @@ ENVELOPE = (
     "{name}: at each accuracy and seed the best of {methods}. The choice is made on the test figures, because stored "
     "results have no MSE on validation images: an envelope that favours {name}"
 )
-_ENOUGH_SEEDS = 3
+ENOUGH_SEEDS = 3
+"""Fewer decide nothing: an interval from two seeds may be narrow by chance."""
 _Side = tuple[str, Mapping[str, list[Finished]]]
 """Name of a side, and its results by method."""
 
@@ -76,7 +77,7 @@ def headline(compared: Sequence[Compared], settings: Settings) -> dict[str, dict
                 found.setdefault((data, key), []).append(record)
     chosen: dict[str, dict[str, dict[str, Any]]] = {}
     for (data, key), candidates in found.items():
-        enough = [record for record in candidates if record["seeds"] >= _ENOUGH_SEEDS]
+        enough = [record for record in candidates if record["seeds"] >= ENOUGH_SEEDS]
         chosen.setdefault(data, {})[key] = enough[0] if enough else max(candidates, key=lambda one: one["seeds"])
     return chosen
 

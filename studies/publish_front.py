@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from studies.publish_comparisons import ENOUGH_SEEDS
 from studies.publish_figures import figure_name
 from studies.publish_pages import HOW_MATCHED, studies_table
 from studies.publish_reading import Experiment, Stale, StoredStudy
 from studies.publish_settings import Settings
 from studies.publish_stamps import BEGIN, END, block_of
 from studies.publish_tables import comparisons_table, interval, table, targets_table
-from studies.publish_targets import FEWEST_SEEDS
 
 SHOWN = ("sound", "slots")
 """Methods of ours on the front page: the preset, and the attention-based surrogate by itself."""
@@ -71,7 +71,7 @@ def front_block(
         [
             f"`{record['a']}` against `{record['b']}`",
             f"{100 * record['accuracy']:.1f}",
-            f"**{record['mse_gain']:.2f}×**" if record["seeds"] >= FEWEST_SEEDS else f"{record['mse_gain']:.2f}×",
+            f"**{record['mse_gain']:.2f}×**" if record["seeds"] >= ENOUGH_SEEDS else f"{record['mse_gain']:.2f}×",
             interval(record["ci95"]),
             f"{record['ssim_a']:.2f} / {record['ssim_b']:.2f}",
             str(record["seeds"]),
@@ -102,8 +102,8 @@ def _words(records: Sequence[Mapping[str, Any]], settings: Settings) -> str:
 def _trust(records: Sequence[Mapping[str, Any]]) -> str:
     """What keeps the figures from being claims; nothing where nothing does."""
     words = ""
-    if any(record["seeds"] < FEWEST_SEEDS for record in records):
-        words += f"Fewer than {FEWEST_SEEDS} seeds are a lead and no claim. "
+    if any(record["seeds"] < ENOUGH_SEEDS for record in records):
+        words += f"Fewer than {ENOUGH_SEEDS} seeds are a lead and no claim. "
     budgets = sorted({budget for record in records for budget in record["budgets"]})
     if set(budgets) & {"quick", "screening"}:
         words += f"The attacks are those of a {' and '.join(budgets)} audit: they rank, a thorough one may find more. "

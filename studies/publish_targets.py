@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from studies.publish_comparisons import ENOUGH_SEEDS
 from studies.publish_reading import Experiment
 from studies.publish_rows import Row, rows_of, short_commit
 from studies.publish_settings import Settings
 from studies.publish_stamps import benchmark_files
 
 SETTING = ("mode", "batch", "classes")
-FEWEST_SEEDS = 3
-"""Fewer decide no target: an interval from two seeds may be narrow by chance."""
 
 
 def targets_of(
@@ -74,8 +73,8 @@ def _comparison(
     if ci95 is None:
         return _standing(threshold, gain, None, None, f"{at}: no interval, so nothing is decided")
     why = f"{at}, 95 % interval {ci95[0]:.3f} to {ci95[1]:.3f}"
-    if record["seeds"] < FEWEST_SEEDS:
-        return _standing(threshold, gain, ci95, None, f"{why}; a target is decided by {FEWEST_SEEDS} seeds or more")
+    if record["seeds"] < ENOUGH_SEEDS:
+        return _standing(threshold, gain, ci95, None, f"{why}; a target is decided by {ENOUGH_SEEDS} seeds or more")
     return _standing(threshold, gain, ci95, gain >= least and (above is None or ci95[0] > above), why)
 
 

@@ -206,11 +206,11 @@ a seed lie around that accuracy within three points of each other.
   the gain, one of up to 44 steps ago loses more, one that is kept for 22 steps is worse than none. A correction place
   by place does not pay, as a penalty.
 - An adversarial inverter adds to every design. Beside it slots and log-determinant do better than k-means.
-- What the client never sees cannot leak: taking the slowest waves out of the image before the client adds most, needs
-  no training, and the longer attack finds hardly more. It adds to k-means CEM as well: near the accuracy of the blind
-  client itself, most of the gain is the blindness. All of this is MSE: edges stay, and by SSIM a blind client alone
-  shows more than k-means CEM does at the same accuracy ([main](main.md), [stacked](stacked.md)); together with the
-  closed-form attacker both measures fall.
+- What the client never sees can only be guessed from the rest: taking the slowest waves out of the image before the
+  client adds most, needs no training, and the longer attack finds hardly more. It adds to k-means CEM as well: near
+  the accuracy of the blind client itself, most of the gain is the blindness. All of this is MSE: edges stay, and by
+  SSIM a blind client alone shows more than k-means CEM does at the same accuracy ([main](main.md),
+  [stacked](stacked.md)); together with the closed-form attacker both measures fall.
 - Noise shaped as z varies within classes is worse than plain noise at the same accuracy. Why was not looked into.
 - Four times as many epochs lift the accuracy of all and leave the order as it is, by one run each.
 

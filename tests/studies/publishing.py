@@ -1,5 +1,6 @@
 """A small repository with made-up results, for the tests of the published pages; for temporary folders only."""
 
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -119,3 +120,35 @@ def fill(
             write_result(file, {**result(study, cell, *make(cell)), **(more or {})})
             written.append(file)
     return written
+
+
+STACKED = """
+name = "stacked-cifar10"
+title = "Stacked on an adversarial inverter"
+budget = "thorough"
+[settings]
+"data.name" = "cifar10"
+[matrix]
+seed = [0, 1]
+[[method]]
+name = "noise_arl"
+settings = { "surrogate.name" = "none" }
+matrix = { sigma = [0.05, 0.1, 0.2] }
+[[method]]
+name = "kmeans_constant_arl"
+settings = { "surrogate.name" = "kmeans" }
+matrix = { lambda = [4.0, 16.0, 64.0] }
+[[method]]
+name = "sound_arl"
+settings = { "surrogate.name" = "slot_mixture" }
+matrix = { lambda = [0.1, 0.3, 1.0] }
+"""
+
+
+def summary(root: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((root / "results" / "summary.json").read_text())
+    return content
+
+
+def page(root: Path, name: str) -> str:
+    return (root / "results" / f"{name}.md").read_text()

@@ -1,5 +1,4 @@
 import hashlib
-import json
 import math
 import shutil
 import statistics
@@ -9,16 +8,7 @@ from typing import Any
 import pytest
 from studies.publish import main, publish, stale_pages
 
-from tests.studies.publishing import MAIN, fill, repository
-
-
-def summary(root: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((root / "results" / "summary.json").read_text())
-    return content
-
-
-def page(root: Path, name: str) -> str:
-    return (root / "results" / f"{name}.md").read_text()
+from tests.studies.publishing import MAIN, STACKED, fill, page, repository, summary
 
 
 @pytest.fixture(scope="module")
@@ -192,29 +182,6 @@ def test_publish__a_broken_result_stops_everything(tmp_path: Path, change: dict[
     assert not (root / "results" / "summary.json").exists()
 
 
-STACKED = """
-name = "stacked-cifar10"
-title = "Stacked on an adversarial inverter"
-budget = "thorough"
-[settings]
-"data.name" = "cifar10"
-[matrix]
-seed = [0, 1]
-[[method]]
-name = "noise_arl"
-settings = { "surrogate.name" = "none" }
-matrix = { sigma = [0.05, 0.1, 0.2] }
-[[method]]
-name = "kmeans_constant_arl"
-settings = { "surrogate.name" = "kmeans" }
-matrix = { lambda = [4.0, 16.0, 64.0] }
-[[method]]
-name = "sound_arl"
-settings = { "surrogate.name" = "slot_mixture" }
-matrix = { lambda = [0.1, 0.3, 1.0] }
-"""
-
-
 def test_publish__stacked_methods_meet_those_on_the_same_defence(tmp_path: Path) -> None:
     root = repository(tmp_path, MAIN, STACKED)
     fill(root, "main-cifar10")
@@ -227,27 +194,6 @@ def test_publish__stacked_methods_meet_those_on_the_same_defence(tmp_path: Path)
     assert "_arl" not in found["sound_vs_kmeans_best"]["notes"][0]
     target = next(each for each in summary(root)["targets"] if "ARL" in each["name"])
     assert target["met"] is False and target["why"] == "no setting reaches the accuracy: the highest is 89.05 %"
-
-
-@pytest.mark.parametrize(
-    ("mse", "budget", "receipts", "met", "why"),
-    [
-        (0.036, "thorough", True, True, "0.0360 at 90.00 %"),
-        (0.034, "thorough", True, False, "0.0340 at 90.00 %"),
-        (0.034, "standard", True, False, "0.0340 at 90.00 %"),
-        (0.036, "standard", True, None, "attacked with budget standard, not thorough"),
-        (0.036, "thorough", False, None, "2 without a passing receipt"),
-    ],
-)
-def test_publish__the_worst_case_target_asks_for_thorough_attacks_with_receipts(
-    tmp_path: Path, mse: float, budget: str, receipts: bool, met: bool | None, why: str
-) -> None:
-    root = repository(tmp_path, STACKED.replace('budget = "thorough"', f'budget = "{budget}"'))
-    more = {"budget": budget, "receipt_ok": receipts}
-    fill(root, "stacked-cifar10", make=lambda cell: (0.9, mse), more=more)
-    publish(root)
-    target = next(each for each in summary(root)["targets"] if "ARL" in each["name"])
-    assert target["met"] is met and why in target["why"]
 
 
 def test_publish__the_paper_table_shows_the_setting_nearest_in_accuracy(done: Path) -> None:
@@ -317,27 +263,6 @@ def test_publish__methods_of_a_sensitivity_study_meet_its_baseline(tmp_path: Pat
     found = summary(root)["comparisons_by_study"]["slots-cifar10"]["cifar10"]
     assert found["num_slots 1_vs_num_slots 4"]["outcome"] == "better"
     assert "num_slots 1 / num_slots 4" in page(root, "sensitivity")
-
-
-def test_publish__cost_compares_only_runs_that_were_alone(tmp_path: Path) -> None:
-    root = repository(tmp_path, MAIN)
-    fill(root, "main-cifar10")
-    publish(root)
-    assert summary(root)["cost"]["seconds_per_epoch"] == {} and "Not measured yet" in page(root, "cost")
-    seconds = {"none": 1.0, "k-means": 1.5, "sound": 1.08}
-    rows = [
-        {"method": name, "mode": "graph", "batch": batch, "classes": 10, "images_per_s": 45_000 / s, "epoch_s": s}
-        for batch in (128, 512)
-        for name, s in ((name, s if batch == 128 else 9 * s) for name, s in seconds.items())
-    ]
-    (root / "results" / "benchmarks").mkdir()
-    content = {"machine": {"gpu": "A GPU", "torch": "2.11"}, "images": 50_000, "rows": rows}
-    (root / "results" / "benchmarks" / "throughput-gpu.json").write_text(json.dumps(content))
-    publish(root)
-    over_none, over_kmeans = summary(root)["targets"][-2:]
-    assert over_none["figure"] == pytest.approx(1.08) and over_none["met"] is True
-    assert over_kmeans["figure"] == pytest.approx(0.72) and over_kmeans["met"] is True
-    assert "| 512 | 10 | graph | sound | 9.720 | 1.08× | 4,630 |" in page(root, "cost")
 
 
 def test_main__says_in_one_line_what_is_wrong(

@@ -26,8 +26,9 @@ WORDS: dict[str, tuple[str, str]] = {
         "客户端训练时使用了代理损失 {name}（λ {lambd}），它使 z 除类别外尽量少透露信息。",
     ),
     "blind_client": (
-        "The client never sees the {waves}×{waves} slowest waves of the image, so that they cannot leak.",
-        "客户端看不到图像中最慢的 {waves}×{waves} 个波，因此它们不会泄露。",
+        "The client never sees the {waves}×{waves} slowest waves of the image: z tells them only as far as the rest of "
+        "the image gives them away.",
+        "客户端看不到图像中最慢的 {waves}×{waves} 个波：z 只能透露图像其余部分所暗示的那些。",
     ),
     "no_defence": ("none", "无"),
     "who": ("Who could see it", "谁可能看到"),

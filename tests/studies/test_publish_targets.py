@@ -1,0 +1,49 @@
+import json
+from pathlib import Path
+
+import pytest
+from studies.publish import publish
+
+from tests.studies.publishing import MAIN, STACKED, fill, page, repository, summary
+
+
+@pytest.mark.parametrize(
+    ("mse", "budget", "receipts", "met", "why"),
+    [
+        (0.036, "thorough", True, True, "0.0360 at 90.00 %"),
+        (0.034, "thorough", True, False, "0.0340 at 90.00 %"),
+        (0.034, "standard", True, False, "0.0340 at 90.00 %"),
+        (0.036, "standard", True, None, "attacked with budget standard, not thorough"),
+        (0.036, "thorough", False, None, "2 without a passing receipt"),
+    ],
+)
+def test_publish__the_worst_case_target_asks_for_thorough_attacks_with_receipts(
+    tmp_path: Path, mse: float, budget: str, receipts: bool, met: bool | None, why: str
+) -> None:
+    root = repository(tmp_path, STACKED.replace('budget = "thorough"', f'budget = "{budget}"'))
+    more = {"budget": budget, "receipt_ok": receipts}
+    fill(root, "stacked-cifar10", make=lambda cell: (0.9, mse), more=more)
+    publish(root)
+    target = next(each for each in summary(root)["targets"] if "ARL" in each["name"])
+    assert target["met"] is met and why in target["why"]
+
+
+def test_publish__cost_compares_only_runs_that_were_alone(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN)
+    fill(root, "main-cifar10")
+    publish(root)
+    assert summary(root)["cost"]["seconds_per_epoch"] == {} and "Not measured yet" in page(root, "cost")
+    seconds = {"none": 1.0, "k-means": 1.5, "sound": 1.08}
+    rows = [
+        {"method": name, "mode": "graph", "batch": batch, "classes": 10, "images_per_s": 45_000 / s, "epoch_s": s}
+        for batch in (128, 512)
+        for name, s in ((name, s if batch == 128 else 9 * s) for name, s in seconds.items())
+    ]
+    (root / "results" / "benchmarks").mkdir()
+    content = {"machine": {"gpu": "A GPU", "torch": "2.11"}, "images": 50_000, "rows": rows}
+    (root / "results" / "benchmarks" / "throughput-gpu.json").write_text(json.dumps(content))
+    publish(root)
+    over_none, over_kmeans = summary(root)["targets"][-2:]
+    assert over_none["figure"] == pytest.approx(1.08) and over_none["met"] is True
+    assert over_kmeans["figure"] == pytest.approx(0.72) and over_kmeans["met"] is True
+    assert "| 512 | 10 | graph | sound | 9.720 | 1.08× | 4,630 |" in page(root, "cost")
