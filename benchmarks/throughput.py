@@ -30,6 +30,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "k-means": {"surrogate.name": "kmeans"},
     "slot mixture": {"surrogate.name": "slot_mixture"},
     "sound": NONE | FOLLOWED | {"model.blind_frequencies": 4},
+    "sound, aimed at 8 px": NONE
+    | FOLLOWED
+    | {"model.blind_frequencies": 4, "defence.linear_leakage.target_size": 8},
     "closed form, followed": NONE | FOLLOWED,
     "closed form, followed, aimed at 8 px": NONE | FOLLOWED | {"defence.linear_leakage.target_size": 8},
     "closed form, two stages": NONE | FOLLOWED | {"defence.linear_leakage.neighbourhood": 1},
@@ -37,7 +40,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "slot (documents)": {"surrogate.name": "slot_cross"},
     "gated (documents)": {"surrogate.name": "gated"},
 }
-EVERYWHERE = ("none", "k-means", "slot mixture", "sound")
+EVERYWHERE = ("none", "k-means", "slot mixture", "sound", "sound, aimed at 8 px")
 
 
 def random_images(count: int, classes: int, seed: int) -> ImageSet:

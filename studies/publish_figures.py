@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FOLDER = "results/figures"
 _COLOURS = {
     "sound": "#c1121f",
+    "sound_coarse": "#e5737b",
     WITHOUT_CEM: "#6c757d",
     "kmeans_published": "#1d4e89",
     "kmeans_constant": "#3a86c8",

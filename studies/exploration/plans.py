@@ -170,17 +170,6 @@ def untested() -> list[Cell]:
     ]
 
 
-def aimed() -> list[Cell]:
-    """An attacker that aims at 8 × 8 pixels, which costs less, beside one that aims at all; blinder clients."""
-    follower = Cell("noise", leak=0.5, leak_features=512, leak_followed=5)
-    return seeds(
-        *(replace(follower, blind=4, leak_target=pixels) for pixels in (8, 0)),
-        *(replace(follower, leak=0.6, leak_target=pixels) for pixels in (8, 0)),
-        Cell("noise", blind=6),
-        replace(follower, leak=0.25, blind=6),
-    )
-
-
 def closing() -> list[Cell]:
     """Pairs with ARL that are missing, two seeds, and the second seed of long training."""
     pairs = (Cell("kmeans", 16, schedule="reference"), Cell("noise", sigma=0.1))
@@ -204,6 +193,5 @@ PLANS: dict[str, Callable[[], list[Cell]]] = {
     "solved": solved,
     "finishing": finishing,
     "untested": untested,
-    "aimed": aimed,
     "closing": closing,
 }
