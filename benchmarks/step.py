@@ -96,7 +96,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--compile", nargs="*", default=["gated", "slot mixture"], help="surrogates to compile too")
+    parser.add_argument("--compile", nargs="*", default=["slot mixture", "hybrid"], help="surrogates to compile too")
     parser.add_argument("--only", nargs="*", default=list(SURROGATES), choices=list(SURROGATES), metavar="NAME")
     parser.add_argument("--eager", action="store_true", help="also as separate launches")
     arguments = parser.parse_args()

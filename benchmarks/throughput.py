@@ -30,9 +30,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "k-means": {"surrogate.name": "kmeans"},
     "slot mixture": {"surrogate.name": "slot_mixture"},
     "sound": NONE | FOLLOWED | {"model.blind_frequencies": 4},
-    "sound, aimed at 8 px": NONE
-    | FOLLOWED
-    | {"model.blind_frequencies": 4, "defence.linear_leakage.target_size": 8},
+    "sound, aimed at 8 px": NONE | FOLLOWED | {"model.blind_frequencies": 4, "defence.linear_leakage.target_size": 8},
     "closed form, followed": NONE | FOLLOWED,
     "closed form, followed, aimed at 8 px": NONE | FOLLOWED | {"defence.linear_leakage.target_size": 8},
     "closed form, two stages": NONE | FOLLOWED | {"defence.linear_leakage.neighbourhood": 1},

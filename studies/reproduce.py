@@ -25,6 +25,7 @@ from attention_cem.studies.cell_run import Runner, run_cell
 from attention_cem.studies.plan import Study
 from attention_cem.studies.results import write_result
 from attention_cem.studies.running import run_study
+from attention_cem.studies.store import DeviceLostError
 from studies.publish_reading import StoredStudy, read_study
 from studies.publish_settings import read_settings
 from studies.publish_stamps import study_files
@@ -161,6 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"reproduce: {error}", file=sys.stderr)
         return 2
+    except DeviceLostError as error:
+        print(f"reproduce: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("\nStopped; the same command goes on.", file=sys.stderr)
         return 130

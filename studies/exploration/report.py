@@ -238,8 +238,8 @@ Ratios on both sides of one: no effect of the number of slots can be seen here e
 
 ## Trained for longer
 
-{LONG_TRAINING} epochs instead of {EPOCHS}, one or two runs each. In the last column the more accurate run of the two stands as
-it is, and the other is read at its accuracy, on the straight line to the run with noise alone.
+{LONG_TRAINING} epochs instead of {EPOCHS}, one or two runs each. In the last column the more accurate run of the
+two stands as it is, and the other is read at its accuracy, on the straight line to the run with noise alone.
 
 {newline.join(long_training_table(rows, LONG_TRAINING, BASELINE, TITLES["noise"]))}
 

@@ -72,6 +72,27 @@ def slow(cell: Cell, place: CellPlace) -> dict[str, Any]:
     return result(cell)
 
 
+class AcceleratorError(RuntimeError):
+    """Called as torch's is."""
+
+
+_LOST: list[str] = []
+
+
+def seed_one_loses_the_gpu_once(cell: Cell, place: CellPlace) -> dict[str, Any]:
+    """Every cell that is run in a process after that fails as well."""
+    note(place, "begin", cell)
+    if _LOST:
+        note(place, "hopeless", cell)
+        raise AcceleratorError("CUDA error: an illegal memory access was encountered")
+    if cell.config.train.seed == 1 and not (place.folder.parents[1] / "lost").exists():
+        (place.folder.parents[1] / "lost").touch()
+        _LOST.append(cell.id)
+        raise ValueError("no step") from AcceleratorError("CUDA error: an illegal memory access was encountered")
+    note(place, "end", cell)
+    return result(cell)
+
+
 def seed_three_fails(cell: Cell, place: CellPlace) -> dict[str, Any]:
     note(place, "begin", cell)
     if cell.config.train.seed == 3:

@@ -16,6 +16,7 @@ from attention_cem.studies.cell_run import CellPlace
 from attention_cem.studies.plan import Cell, load_study
 from attention_cem.studies.results import read_result, write_result
 from attention_cem.studies.running import run_study
+from attention_cem.studies.store import DeviceLostError
 from tests.studies import stub
 
 ROOT = Path(__file__).parents[2]
@@ -121,6 +122,27 @@ def test_study__a_failing_cell_is_reported_and_does_not_stop_the_rest(tmp_path: 
     retried = run_study(study, runner=stub.quick, retry_failed=True, poll_seconds=0.01)
     assert {state.status for state in retried.values()} == {"done"}
     assert len(stub.events(study.out, "end")) == 6
+
+
+@pytest.mark.slow
+def test_study__a_worker_that_lost_its_gpu_is_replaced_and_takes_no_other_cell_with_it(tmp_path: Path) -> None:
+    study = load_study(stub.write_study(tmp_path), tmp_path / "out")
+    states = run_study(study, workers=2, runner=stub.seed_one_loses_the_gpu_once, poll_seconds=0.1)
+    assert {state.status for state in states.values()} == {"done"}
+    assert len(stub.events(study.out, "begin")) == 7 and stub.events(study.out, "hopeless") == []
+
+
+def test_study__one_worker_that_lost_its_gpu_stops_and_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stub, "_LOST", [])
+    study = load_study(stub.write_study(tmp_path), tmp_path / "out")
+    with pytest.raises(DeviceLostError, match="the same command goes on: ValueError: no step"):
+        run_study(study, runner=stub.seed_one_loses_the_gpu_once, poll_seconds=0.01)
+    assert stub.events(study.out, "hopeless") == []
+    stub._LOST.clear()  # as in a new process
+    states = run_study(study, runner=stub.seed_one_loses_the_gpu_once, poll_seconds=0.01)
+    assert {state.status for state in states.values()} == {"done"}
 
 
 def test_study__an_interrupted_cell_is_given_back_and_its_try_does_not_count(tmp_path: Path) -> None:

@@ -85,3 +85,15 @@ def test_train__on_cuda(tmp_path: Path, cuda_graph: str) -> None:
     overrides = with_surrogate("slot_mixture") | {"run__device": "cuda", "train__cuda_graph": cuda_graph}
     result = train(tiny_config(tmp_path / "run", **overrides | {"data__options__num_train": 320}))
     assert len(result.metrics) == 3 and result.metrics[-1]["rob_loss"] is not None
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_train__on_cuda_a_recorded_hybrid_is_compiled_and_finds_what_the_plain_one_does(tmp_path: Path) -> None:
+    common = {"run__device": "cuda", "train__cuda_graph": "on", "data__options__num_train": 320}
+    losses = [
+        train(tiny_config(tmp_path / name, **with_surrogate("hybrid") | common | {"train__compile": compiled}))
+        for name, compiled in (("plain", False), ("compiled", True))
+    ]
+    plain, compiled = (result.metrics[1]["rob_loss"] for result in losses)
+    assert compiled == pytest.approx(plain, rel=0.05)

@@ -35,6 +35,13 @@ def main(arguments: Sequence[str]) -> int:
         return code
     except ValueError as error:
         return _refuse(error)
+    except RuntimeError as error:
+        from attention_cem.studies.store import DeviceLostError
+
+        if not isinstance(error, DeviceLostError):
+            raise
+        print(f"\n{error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(
             f"\nStopped. Continue with the same command: attention-cem study {shlex.join(arguments)}", file=sys.stderr

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from multiprocessing.context import SpawnProcess
 from types import FrameType
 from typing import Any
 
@@ -17,8 +18,11 @@ from attention_cem.studies.cell_run import Runner, run_cell
 from attention_cem.studies.folder_store import FolderStore
 from attention_cem.studies.plan import Study
 from attention_cem.studies.results import program_commit, write_result
-from attention_cem.studies.store import CellState, ClaimStore
+from attention_cem.studies.store import CellState, ClaimStore, DeviceLostError
 from attention_cem.studies.worker import figures_line, work
+
+_DEVICE_LOST = 75
+"""Exit code of a worker that asks to be started again."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,7 @@ def run_study(
 
     Raises:
         KeyboardInterrupt: asked to stop; call again to continue.
+        DeviceLostError: the only worker lost its GPU; call again, from a new process. Of several it is replaced.
     """
     if workers < 1:
         raise ValueError(f"a study needs at least 1 worker, got {workers}")
@@ -204,16 +209,22 @@ def _run_workers(
     poll_seconds: float,
 ) -> None:
     context = multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(target=_work_in_process, args=(study, store, grace_seconds, runner, order), daemon=False)
-        for order in orders
-    ]
-    before = claims.states()
-    for process in processes:
+
+    def begin(order: dict[str, Any]) -> SpawnProcess:
+        process = context.Process(target=_work_in_process, args=(study, store, grace_seconds, runner, order))
         process.start()
+        return process
+
+    before = claims.states()
+    processes = [begin(order) for order in orders]
     try:
-        while any(process.is_alive() for process in processes):
+        while any(process.is_alive() or process.exitcode == _DEVICE_LOST for process in processes):
             time.sleep(poll_seconds)
+            # Each of these ends with a failure that counts, so that there is an end to them.
+            processes = [
+                begin(order) if process.exitcode == _DEVICE_LOST else process
+                for process, order in zip(processes, orders, strict=True)
+            ]
             now = claims.states()
             if now != before:
                 results = claims.results()
@@ -248,6 +259,8 @@ def _work_in_process(
         work(study, claims, runner, wanted=lambda: parent is None or parent.is_alive(), **order)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    except DeviceLostError:
+        raise SystemExit(_DEVICE_LOST) from None
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -22,6 +22,10 @@ class ClaimLostError(RuntimeError):
     """The claim was given to another worker because this one had not been heard of; its work must not count."""
 
 
+class DeviceLostError(RuntimeError):
+    """The GPU gave an error after which nothing more can be computed in this process; a new one can go on."""
+
+
 @dataclass(frozen=True)
 class Claim:
     """The right to run one cell.

@@ -12,7 +12,7 @@ from typing import Any
 from attention_cem.studies.cell_run import CellPlace, Runner
 from attention_cem.studies.plan import Study
 from attention_cem.studies.results import write_result
-from attention_cem.studies.store import Claim, ClaimLostError, ClaimStore
+from attention_cem.studies.store import Claim, ClaimLostError, ClaimStore, DeviceLostError
 
 _logger = logging.getLogger("attention_cem")
 
@@ -81,8 +81,9 @@ def work(
 ) -> None:
     """Run cells until none is left for anybody.
 
-    A cell that fails is recorded, tried again as often as the store allows, and does not stop the others. While
-    other workers still run the last cells this one waits, to take over if they die.
+    A cell that fails is recorded, tried again as often as the store allows, and does not stop the others: unless the
+    GPU is lost to this process, in which every further cell would fail. While other workers still run the last cells
+    this one waits, to take over if they die.
 
     Args:
         study: what to run.
@@ -98,6 +99,7 @@ def work(
 
     Raises:
         KeyboardInterrupt: asked to stop; the cell in work was given back first.
+        DeviceLostError: go on in another process.
     """
     while until is None or time.monotonic() < until:
         claim = store.claim()
@@ -124,9 +126,23 @@ def work(
             _logger.debug("study: %s failed", cell.id, exc_info=error)
             store.fail(claim, reason, counts=True)
             tell(f"{cell.id}: try {claim.attempt} failed: {reason}")
+            if _device_is_lost(error):
+                raise DeviceLostError(f"the GPU is lost to this process; the same command goes on: {reason}") from error
             continue
         write_result(study.result_file(cell.id), result)
         tell(f"{cell.id}: {figures_line(result)}")
+
+
+def _device_is_lost(error: BaseException | None) -> bool:
+    """Whether torch reports a failed kernel, here or below: the context of the process does not survive that.
+
+    By name, so that a worker needs no torch of its own.
+    """
+    while error is not None:
+        if any(kind.__name__ == "AcceleratorError" for kind in type(error).__mro__):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def figures_line(result: Mapping[str, Any]) -> str:

@@ -53,6 +53,8 @@ class ConditionalEntropySurrogate(nn.Module):
     higher_is_more_private: ClassVar[bool] = False
     uses_sample: bool = False
     """Whether :meth:`forward` must be given ``sample``, which it then hands to :meth:`estimate`."""
+    compile_when_recorded: ClassVar[bool] = False
+    """Whether compiling makes a recorded step so much faster that it is worth a minute at the start."""
     maintain_every: int = 400
     """Steps between two calls of :meth:`maintain`."""
     kind_tag: Tensor

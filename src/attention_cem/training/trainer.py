@@ -105,8 +105,9 @@ class Trainer:
         compiled = config.train.compile
         # A last, smaller batch is compiled by itself: with sizes left open, VGG's backward does not compile on a CPU.
         compiled_form = partial(torch.compile, dynamic=False)
-        # Recorded, a surrogate gains a few percent by being compiled, and each process waits a minute for it.
-        compiles_surrogate = compiled and not recorded
+        # Recorded, most surrogates gain a few percent by being compiled, and each process waits a minute for it.
+        worth_it = self.surrogate is not None and (self.surrogate.compile_when_recorded or not recorded)
+        compiles_surrogate = compiled and worth_it
         # What is recorded or compiled cannot do its rare work by itself; defences are recorded, but not compiled.
         self.maintains_surrogate = self.surrogate is not None and (recorded or compiles_surrogate)
         self.maintains_defences = recorded
