@@ -32,7 +32,8 @@ def index_page(
         "# Results 结果",
         "Made by `make results` from the studies (`studies/*.toml`) and their stored results "
         "(`results/studies/<study>/<cell>.json`, written by `attention-cem study run`). No number is typed by hand; a "
-        "result whose configuration is not a cell of its study file any more is listed and not used.",
+        "result whose configuration is not a cell of its study file any more is listed and not used. A cell without a "
+        "result takes that of an equal run, same configuration and attacks, of another study, which its row names.",
         f"{pages}\n- [Cost of training](cost.md) 训练开销\n"
         "- [The published CIFAR-10 table and our runs](paper-table.md) 与已发表结果对照\n"
         "- [Exploration: leads, not results](exploration.md) 探索\n"

@@ -6,7 +6,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from studies.publish_stamps import orphans, result_files, study_files
 
 @dataclass(frozen=True)
 class Finished:
-    """A cell of a study with its result."""
+    """A cell of a study with its result; ``study`` is the one it was run for."""
 
     study: str
     cell: Cell
@@ -150,10 +150,14 @@ class Experiment:
 def read_studies(root: Path, settings: Settings) -> list[StoredStudy]:
     """Every study that has results or is asked for, and its stored results.
 
+    A cell without one takes that of the same configuration and budget from another study: it would be the same run.
+
     Raises:
         ValueError: a study or a result cannot be read.
     """
-    return [read_study(root, file) for file in study_files(root, settings)]
+    studies = [read_study(root, file) for file in study_files(root, settings)]
+    stored = {(each.config_hash, each.budget): each for study in reversed(studies) for each in study.finished}
+    return [_with_equal_runs(study, stored) for study in studies]
 
 
 def unexplained(root: Path, studies: Iterable[StoredStudy]) -> list[Stale]:
@@ -201,6 +205,15 @@ def read_study(root: Path, file: Path) -> StoredStudy:
     in_order = tuple(finished[cell.id] for cell in study.cells if cell.id in finished)
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
     return StoredStudy(study, _relative(root, file), sha256, in_order, tuple(stale))
+
+
+def _with_equal_runs(stored: StoredStudy, others: dict[tuple[str, str], Finished]) -> StoredStudy:
+    found = {each.cell.id: each for each in stored.finished}
+    for cell in stored.missing:
+        equal = others.get((config_hash(cell.config), stored.study.budget))
+        if equal is not None:
+            found[cell.id] = replace(equal, cell=cell)
+    return replace(stored, finished=tuple(found[cell.id] for cell in stored.study.cells if cell.id in found))
 
 
 def _why_not(study: Study, cells: list[Cell], result: dict[str, Any], finished: dict[str, Finished]) -> str | None:

@@ -3,7 +3,8 @@
 python -m studies.reproduce [STUDY ...] [--data-root FOLDER] [--workers N] [--seconds S] [--missing]
 
 Everything is trained and attacked anew, and held against the stored results. With ``--missing`` only the cells that
-have no stored result are run, and theirs are stored. Stopped at any time, the same command goes on.
+have no stored result, nor one of an equal run of another study, are run, and theirs are stored. Stopped at any time,
+the same command goes on.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from attention_cem.studies.plan import Study
 from attention_cem.studies.results import write_result
 from attention_cem.studies.running import run_study
 from attention_cem.studies.store import DeviceLostError
-from studies.publish_reading import StoredStudy, read_study
+from studies.publish_reading import StoredStudy, read_studies
 from studies.publish_settings import read_settings
 from studies.publish_stamps import study_files
 
@@ -112,7 +113,8 @@ def reproduce(
     ended = {}
     for file in chosen_studies(root, patterns):
         left = None if until is None else until - time.monotonic()
-        stored = read_study(root, file)
+        # Read again for each: what was run for an earlier study may be a run of this one too.
+        stored = next(each for each in read_studies(root, read_settings(root)) if root / each.file == file)
         if missing and not stored.missing:
             ended[stored.name] = Standing(len(stored.study.cells), 0, len(stored.study.cells))
             continue

@@ -53,6 +53,17 @@ def test_study_run__interrupted_says_how_to_continue(
     assert f"attention-cem study run {file}" in capsys.readouterr().err
 
 
+def test_study_run__a_lost_gpu_is_told_in_one_line(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lost(cell: object, place: object) -> dict[str, object]:
+        raise stub.AcceleratorError("CUDA error: an illegal memory access")
+
+    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(lost))
+    assert main(["study", "run", file, "--out", str(tmp_path / "out")]) == 1
+    assert "the GPU is lost to this process; the same command goes on: " in capsys.readouterr().err
+
+
 def test_study_report_data__works_from_result_files_alone(
     file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from studies.publish_reading import read_studies
+from studies.publish_settings import read_settings
 from studies.reproduce import Standing, chosen_studies, main, reproduce
 
 from attention_cem.studies import Cell, load_study, read_result
@@ -49,6 +51,27 @@ def test_reproduce__the_first_seed_of_all_methods_comes_first(tmp_path: Path) ->
     study = load_study(root / "studies" / "main-cifar10.toml")
     seeds = [study.cell(id).config.train.seed for id in begun(root, "studies")]
     assert seeds == [0] * 12 + [1] * 12 + [2] * 12
+
+
+def test_reproduce__an_equal_run_of_another_study_is_not_run_again(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN, MAIN.replace("main-cifar10", "stacked-cifar10"))
+    store(root, "main-cifar10", 30)
+    assert reproduce(root, ["stacked-*"], missing=True, runner=runner) == {"stacked-cifar10": Standing(36, 0, 36)}
+    assert len(begun(root, "studies")) == 6
+    assert reproduce(root, ["main-*"], missing=True, runner=runner) == {"main-cifar10": Standing(36, 0, 36)}
+    assert len(begun(root, "studies")) == 6
+    main, stacked = read_studies(root, read_settings(root))
+    assert [each.study for each in stacked.finished] == ["main-cifar10"] * 30 + ["stacked-cifar10"] * 6
+    assert [each.study for each in main.finished] == [each.study for each in stacked.finished]
+    assert {each.cell.id for each in stacked.finished} == {cell.id for cell in stacked.study.cells}
+
+
+def test_reproduce__an_equal_run_under_another_budget_is_no_equal_run(tmp_path: Path) -> None:
+    other = MAIN.replace("main-cifar10", "stacked-cifar10").replace('budget = "standard"', 'budget = "quick"')
+    root = repository(tmp_path, MAIN, other)
+    assert other.count("quick") == 1
+    store(root, "main-cifar10", 30)
+    assert [len(each.finished) for each in read_studies(root, read_settings(root))] == [30, 0]
 
 
 def test_reproduce__everything_anew_is_held_against_the_stored_results_and_leaves_them_alone(tmp_path: Path) -> None:
