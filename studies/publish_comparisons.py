@@ -13,7 +13,7 @@ from attention_cem.studies.curves import shares_at_accuracy
 from attention_cem.training.config_reading import differences
 from studies.publish_matching import AtAccuracy, Match, NotComparableError, Side, match
 from studies.publish_reading import Experiment, Finished
-from studies.publish_settings import PLAIN, Settings, Stack
+from studies.publish_settings import PLAIN, WITHOUT_CEM, Settings, Stack
 
 ENVELOPE = (
     "{name}: at each accuracy and seed the best of {methods}. The choice is made on the test figures, because stored "
@@ -22,7 +22,8 @@ ENVELOPE = (
 ENOUGH_SEEDS = 3
 """Fewer decide nothing: an interval from two seeds may be narrow by chance."""
 _Side = tuple[str, Mapping[str, list[Finished]]]
-"""Name of a side, and its results by method."""
+"""Name of a side, and its results by method, the runs without a surrogate that its curve ends at included."""
+_FAR_APART = 0.03
 
 
 @dataclass(frozen=True)
@@ -117,16 +118,17 @@ def _preferred(compared: Sequence[Compared], settings: Settings) -> list[Compare
 def _pairs(experiment: Experiment, settings: Settings, data: str) -> list[tuple[_Side, _Side]]:
     """The settings' comparisons on every base defence, then every method against the study's own baseline."""
     methods = experiment.methods(data)
-    stacks = dict.fromkeys([PLAIN, *(settings.split_method(method)[0] for method in methods)])
+    # By name: a defence alone does not say whether its name stands before or after those of methods.
+    stacks = {stack.name: stack for stack in [PLAIN, *(settings.split_method(method)[0] for method in methods)]}
     pairs: dict[tuple[str, str], tuple[_Side, _Side]] = {}
-    for stack in stacks:
+    for stack in stacks.values():
         for names in settings.comparisons:
             a, b = (_side(experiment, settings, data, stack, name) for name in names)
             pairs.setdefault((a[0], b[0]), (a, b))
     baselines = dict.fromkeys(stored.study.baseline for stored in experiment.studies)
     for baseline in (name for name in baselines if name in methods):
         for method in (name for name in methods if name != baseline):
-            sides = [(name, {name: experiment.of(data, name)}) for name in (method, baseline)]
+            sides = [(name, {name: _curve(experiment, settings, data, name)}) for name in (method, str(baseline))]
             pairs.setdefault((method, str(baseline)), (sides[0], sides[1]))
     return list(pairs.values())
 
@@ -138,10 +140,22 @@ def _side(experiment: Experiment, settings: Settings, data: str, stack: Stack, n
     full = f"{stack.prefix}{name}{stack.suffix}"
     for method in experiment.methods(data):
         on, core = settings.split_method(method)
-        if on == stack and (core.startswith(begins) if begins is not None else core == name):
-            members[method] = experiment.of(data, method)
+        if on.name == stack.name and (core.startswith(begins) if begins is not None else core == name):
+            members[method] = _curve(experiment, settings, data, method)
             full = full if begins is not None else method
     return full, members
+
+
+def _curve(experiment: Experiment, settings: Settings, data: str, method: str) -> list[Finished]:
+    """A method's runs, and the end of every curve: those of the same base defence and noise without a surrogate."""
+    own = experiment.of(data, method)
+    defence, core = settings.defence_and_core(method)
+    if core == WITHOUT_CEM:
+        return own
+    without = [name for name in experiment.methods(data) if settings.defence_and_core(name) == (defence, WITHOUT_CEM)]
+    noise = {each.cell.sigma for each in own}
+    ends = [each for name in without for each in experiment.of(data, name) if each.cell.sigma in noise]
+    return own + ends
 
 
 def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[str, Any]:
@@ -158,7 +172,12 @@ def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[s
         min(each.result["accuracy"] for each in nadir),
         min(each.result["mse"] for each in nadir),
     )
-    points = [each.point(name) for (name, _), group in zip(sides, used, strict=True) for each in group]
+    points = [
+        each.point(name)
+        for (name, members), group in zip(sides, used, strict=True)
+        for each in group
+        if each.method in members
+    ]
     summary = compare(points, reference=reference)
     volumes = [summary["methods"][name]["hypervolume"]["mean"] for name, _ in sides]
     notes = [_envelope_note(name, members) for name, members in sides if len(members) > 1]
@@ -190,19 +209,26 @@ def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[s
         "config_hashes": {"a": _hashes(used[0]), "b": _hashes(used[1])},
         "commits": sorted({each.commit for group in used for each in group}),
         "notes": notes,
-        "cautions": [*summary["pairs"][0]["cautions"], *_left_out(found), *_trained_differently(of_a, of_b)],
+        "cautions": [
+            *summary["pairs"][0]["cautions"],
+            *_left_out(found),
+            *_far_apart(found, sides),
+            *_trained_differently(of_a, of_b),
+        ],
     }
 
 
 def _all(members: Mapping[str, list[Finished]]) -> list[Finished]:
-    return [each for group in members.values() for each in group]
+    """Every run once, though several methods may end at it."""
+    return list({(each.method, each.cell.id): each for group in members.values() for each in group}.values())
 
 
 def _curves(members: Mapping[str, list[Finished]]) -> Side:
     curves: dict[int, dict[str, list[tuple[float, float]]]] = {}
-    for each in _all(members):
-        point = (each.result["accuracy"], each.result["mse"])
-        curves.setdefault(each.seed, {}).setdefault(each.method, []).append(point)
+    for method, group in members.items():
+        for seed in {each.seed for each in group if each.method == method}:
+            points = [(each.result["accuracy"], each.result["mse"]) for each in group if each.seed == seed]
+            curves.setdefault(seed, {})[method] = points
     return curves
 
 
@@ -240,6 +266,20 @@ def _envelope_note(name: str, members: Mapping[str, Any]) -> str:
 
 def _left_out(found: Match) -> list[str]:
     return [f"seed {seed} is left out: {reason}" for seed, reason in found.left_out.items()]
+
+
+def _far_apart(found: Match, sides: Sequence[_Side]) -> list[str]:
+    """Sides of which a seed's MSE is read between runs that lie far from each other in accuracy."""
+    accuracy, told = found.decisive.matched.accuracy, []
+    for (name, members), best in zip(sides, (found.decisive.best_a, found.decisive.best_b), strict=True):
+        widest = 0.0
+        for seed, method in best.items():
+            points = [(each.result["accuracy"], each.result["mse"]) for each in members[method] if each.seed == seed]
+            ends = [point[0] for point, share in shares_at_accuracy(points, accuracy) if share > 0]
+            widest = max(widest, max(ends) - min(ends))
+        if widest > _FAR_APART:
+            told.append(f"{name} is read between runs up to {100 * widest:.1f} points of accuracy apart")
+    return told
 
 
 def _trained_differently(of_a: Mapping[str, list[Finished]], of_b: Mapping[str, list[Finished]]) -> list[str]:

@@ -15,7 +15,7 @@ from attention_cem.studies.curves import Point
 Interval = tuple[float, float]
 Side = Mapping[int, Mapping[str, Sequence[Point]]]
 """By seed, by method: the (accuracy, MSE) points."""
-FROM_STUDY, FROM_OVERLAP = "the study file", "the middle of the overlap"
+FROM_STUDY, FROM_OVERLAP = "the study file", "the lowest accuracy of the overlap"
 _ACROSS = 5
 
 
@@ -104,8 +104,8 @@ def intersection(one: Iterable[Interval], other: Iterable[Interval]) -> list[Int
 def match(a: Side, b: Side, *, accuracies: Sequence[float] = (), smallest_difference: float = 0.0) -> Match:
     """Compare two sides over the seeds they share.
 
-    The accuracy that counts is the first of ``accuracies`` that every seed of both sides covers, otherwise the middle
-    of the widest stretch they all cover.
+    The accuracy that counts is the first of ``accuracies`` that every seed of both sides covers, otherwise the lowest
+    of the widest stretch they all cover: there the methods are at work most, and one run stands as it is.
 
     Raises:
         NotComparableError: no seed in common, or no accuracy.
@@ -126,9 +126,8 @@ def match(a: Side, b: Side, *, accuracies: Sequence[float] = (), smallest_differ
         raise NotComparableError(f"no accuracy is covered by all of the seeds {', '.join(map(str, seeds))}")
     low, high = max(common, key=lambda each: each[1] - each[0])
     covered = [at for at in accuracies if any(start <= at <= end for start, end in common)]
-    middle = (low + high) / 2
     spread = {low + (high - low) * step / (_ACROSS - 1) for step in range(1, _ACROSS - 1)} | {low, high}
-    decisive = covered[0] if covered else middle
+    decisive = covered[0] if covered else low
     return Match(
         decisive=_at(a, b, seeds, decisive, smallest_difference),
         chosen=FROM_STUDY if covered else FROM_OVERLAP,

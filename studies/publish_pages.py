@@ -23,13 +23,15 @@ the true worst case may be lower. Configs are the first characters of each seed'
 准确率在测试集上评一次；MSE 取各攻击中最低者（最坏情况），越高越私密；± 为种子间标准差。"""
 HOW_MATCHED = """\
 MSE ratio at equal accuracy: within each seed the efficient points of a method's curve are joined by straight lines
-(what two clients achieve, each used for a share of the images), nothing is extrapolated; geometric mean over seeds,
-95 % Student's t interval on log ratios. "(middle)" marks a comparison at the middle of the accuracies that all seeds of
-both sides cover, because they do not all cover the one the study names. SSIM: of the attack's images, first side /
+(what two clients achieve, each used for a share of the images); every curve ends at the run without a surrogate on the
+same base defence, with the same noise, and nothing is extrapolated. Geometric mean over seeds, 95 % Student's t
+interval on log ratios. "(lowest)" marks a comparison at the lowest accuracy that all seeds of both sides cover, because
+the study names none that they all cover. SSIM: of the attack's images, first side /
 second side, in the same shares of the same runs; lower is more private. MSE counts slow waves most, SSIM edges: a
 defence that moves one alone hides less than it seems.
 
-同准确率下的 MSE 比值：每个种子内，曲线前沿上的点以直线相连（两个客户端各用于一部分图像即可达到），不外推；
+同准确率下的 MSE 比值：每个种子内，曲线前沿上的点以直线相连（两个客户端各用于一部分图像即可达到）；
+每条曲线都以同一基础防御、同样噪声、不加代理损失的那次运行为端点，不外推；
 对种子取几何平均，区间为对数比值的 95 % t 区间。
 SSIM 为同样的运行按同样份额计算的攻击图像相似度（前者 / 后者），越低越私密。
 MSE 主要反映慢波，SSIM 主要反映边缘：只改变其中一个的防御，隐藏的比看上去少。"""

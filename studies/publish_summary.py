@@ -36,10 +36,10 @@ DEFINITIONS = {
     "accuracy": "share of test images the server classifies right from released features, scored once",
     "mse": "the audit's headline: lowest mean MSE over attacks on test images; higher is more private",
     "mse_gain": "MSE of a over MSE of b at equal accuracy: each seed's efficient points, read by straight lines "
-    "between them, never beyond them; geometric mean over the seeds both have",
+    "between them and the run without a surrogate, never beyond them; geometric mean over the seeds both have",
     "ci95": "95 % Student's t interval over seeds, on log ratios; null with fewer than two seeds",
-    "accuracy_from": "the first accuracy of the study file that all seeds of both methods cover, otherwise the middle "
-    "of what they all cover",
+    "accuracy_from": "the first accuracy of the study file that all seeds of both methods cover, otherwise the lowest "
+    "that they all cover",
     "hypervolume": "area of all (accuracy, MSE) that a seed's front beats and that beat the reference; mean over seeds",
     "stale": "results whose configuration is not (or not any more) a cell of a study file; they are never used",
     "seconds_per_epoch": "in methods and cells: median over a run's epochs, without validation; runs share machines, "
