@@ -111,6 +111,8 @@ def _worst_case_verdict(best: Row, mse: float, budget: str) -> tuple[bool | None
         return None, f"{why}; attacked with budget {', '.join(best.budgets)}, not {budget}"
     if best.passed < best.seeds:
         return None, f"{why}; {best.seeds - best.passed} without a passing receipt: the worst case may be lower"
+    if best.seeds < ENOUGH_SEEDS:
+        return None, f"{why}; a target is decided by {ENOUGH_SEEDS} seeds or more"
     return True, why
 
 

@@ -8,19 +8,21 @@ from tests.studies.publishing import MAIN, STACKED, fill, page, repository, summ
 
 
 @pytest.mark.parametrize(
-    ("mse", "budget", "receipts", "met", "why"),
+    ("mse", "budget", "receipts", "seeds", "met", "why"),
     [
-        (0.036, "thorough", True, True, "0.0360 at 90.00 %"),
-        (0.034, "thorough", True, False, "0.0340 at 90.00 %"),
-        (0.034, "standard", True, False, "0.0340 at 90.00 %"),
-        (0.036, "standard", True, None, "attacked with budget standard, not thorough"),
-        (0.036, "thorough", False, None, "2 without a passing receipt"),
+        (0.036, "thorough", True, 3, True, "0.0360 at 90.00 %"),
+        (0.034, "thorough", True, 3, False, "0.0340 at 90.00 %"),
+        (0.034, "standard", True, 3, False, "0.0340 at 90.00 %"),
+        (0.036, "standard", True, 3, None, "attacked with budget standard, not thorough"),
+        (0.036, "thorough", False, 3, None, "3 without a passing receipt"),
+        (0.036, "thorough", True, 2, None, "a target is decided by 3 seeds or more"),
     ],
 )
 def test_publish__the_worst_case_target_asks_for_thorough_attacks_with_receipts(
-    tmp_path: Path, mse: float, budget: str, receipts: bool, met: bool | None, why: str
+    tmp_path: Path, mse: float, budget: str, receipts: bool, seeds: int, met: bool | None, why: str
 ) -> None:
-    root = repository(tmp_path, STACKED.replace('budget = "thorough"', f'budget = "{budget}"'))
+    study = STACKED.replace('budget = "thorough"', f'budget = "{budget}"')
+    root = repository(tmp_path, study.replace("seed = [0, 1]", f"seed = {list(range(seeds))}"))
     more = {"budget": budget, "receipt_ok": receipts}
     fill(root, "stacked-cifar10", make=lambda cell: (0.9, mse), more=more)
     publish(root)
