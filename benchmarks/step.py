@@ -75,6 +75,8 @@ def training_step(device: str, name: str | None, compiled: bool = False) -> Call
     stack = build_stack([{"name": "gaussian_noise", "sigma": SIGMA}, *PENALTIES.get(name or "", [])], context).to(
         device
     )
+    if compiled:
+        stack.compile_penalties()
     parameters: list[nn.Parameter] = [*model.parameters(), *(surrogate.parameters() if surrogate else ())]
     optimiser = torch.optim.SGD(parameters, 1e-3, momentum=0.9, weight_decay=5e-4, foreach=True)
     estimate = torch.compile(surrogate, fullgraph=True) if surrogate and compiled else None

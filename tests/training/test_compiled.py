@@ -19,3 +19,22 @@ def test_train__compiled_learns_what_the_plain_run_learns(tmp_path: Path, monkey
     for ours, theirs in zip(compiled, plain, strict=True):
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-3)
         assert ours["rob_loss"] == pytest.approx(theirs["rob_loss"], rel=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("neighbourhood", [None, 1])
+def test_train__a_compiled_penalty_is_maintained_and_finds_what_the_plain_one_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, neighbourhood: int | None
+) -> None:
+    """The inverse is renewed at other steps than in the plain run: the two are near each other and not equal."""
+    penalty = {"weight": 0.3, "random_features": 8, "followed": True, "ramp_steps": 2, "neighbourhood": neighbourhood}
+    overrides = {f"defence__linear_leakage__{key}": value for key, value in penalty.items() if value is not None}
+    overrides["train__lr"] = 0.001
+    plain = train(tiny_config(tmp_path / "plain", **overrides)).metrics
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    compiled = train(tiny_config(tmp_path / "compiled", **overrides, train__compile=True)).metrics
+    for ours, theirs in zip(compiled, plain, strict=True):
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=0.02)
+    # Until the first call of `maintain` the compiled attacker finds less.
+    found, expected = (each[-1]["penalty.linear_leakage"] for each in (compiled, plain))
+    assert found == pytest.approx(expected, rel=0.1)

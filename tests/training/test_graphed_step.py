@@ -97,3 +97,16 @@ def test_train__on_cuda_a_recorded_hybrid_is_compiled_and_finds_what_the_plain_o
     ]
     plain, compiled = (result.metrics[1]["rob_loss"] for result in losses)
     assert compiled == pytest.approx(plain, rel=0.05)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_train__on_cuda_a_recorded_penalty_is_compiled_and_finds_what_the_plain_one_does(tmp_path: Path) -> None:
+    penalty = {"weight": 0.3, "random_features": 8, "followed": True, "ramp_steps": 2}
+    common = {f"defence__linear_leakage__{key}": value for key, value in penalty.items()}
+    common |= {"run__device": "cuda", "train__cuda_graph": "on", "data__options__num_train": 320, "train__lr": 0.001}
+    plain, compiled = (
+        train(tiny_config(tmp_path / name, **common | {"train__compile": compile})).metrics[-1]
+        for name, compile in (("plain", False), ("compiled", True))
+    )
+    assert compiled["penalty.linear_leakage"] == pytest.approx(plain["penalty.linear_leakage"], rel=0.1)

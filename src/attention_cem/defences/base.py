@@ -108,8 +108,11 @@ class PenaltyDefence(Defence):
             y: labels ``(N,)``.
         """
 
+    def compile_term(self) -> None:
+        """Compile what `term` calls, where that makes it faster; the trainer then calls `maintain`."""
+
     def maintain(self) -> None:
-        """Rare work that a call recorded as a CUDA graph cannot do by itself; the trainer calls it regularly then."""
+        """Rare work that a recorded or compiled call cannot do by itself; the trainer calls it regularly then."""
 
     def train_adversary(self, x: Tensor, z: Tensor) -> Tensor | None:
         """Train the defence's own adversary on one batch and return its loss; None if it has none."""

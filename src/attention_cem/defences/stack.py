@@ -107,8 +107,13 @@ class DefenceStack(nn.Module):
                 losses[defence.name] = loss
         return losses
 
+    def compile_penalties(self) -> None:
+        """Let the penalties compile what gains by it; from then on `maintain` must be called."""
+        for defence in self._penalty_defences():
+            defence.compile_term()
+
     def maintain(self) -> None:
-        """Let the penalties do their rare work, where their calls are replayed and cannot."""
+        """Let the penalties do their rare work, where their calls are compiled or replayed and cannot."""
         for defence in self._penalty_defences():
             defence.maintain()
 

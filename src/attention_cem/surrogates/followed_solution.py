@@ -35,7 +35,8 @@ class FollowedSolution(nn.Module):
     def __init__(self, width: int, targets: int) -> None:
         super().__init__()
         self.register_buffer("weight", torch.zeros(width, targets))
-        self.register_buffer("inverse", torch.zeros(width, width))
+        # Until it is renewed, plain steepest descent: slow, but who compiles and forgets `maintain` must not read zero.
+        self.register_buffer("inverse", torch.eye(width))
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         self._calls = 0  # the same on the host, which need not ask the device
         self._begun: tuple[torch.cuda.Stream, Tensor] | None = None

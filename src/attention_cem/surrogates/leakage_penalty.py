@@ -94,6 +94,10 @@ class LinearLeakagePenalty(PenaltyDefence):
                 followed=followed,
             )
 
+    def compile_term(self) -> None:
+        """Some two hundred small kernels become a few."""
+        self.attacker.compile(dynamic=False, fullgraph=True)
+
     def maintain(self) -> None:
         """The attacker's rare work; see `RunningLeastSquares.maintain`."""
         self.attacker.maintain()

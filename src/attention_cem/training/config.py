@@ -88,7 +88,7 @@ class TrainConfig:
     clip_norm: float | None = option(None, "clip the gradient of client and server to this norm")
     seed: int = option(0, "the only source of randomness")
     precision: Literal["auto", "fp32", "bf16"] = option("auto", "auto: bf16 autocast on CUDA, fp32 on the CPU")
-    compile: bool = option(False, "torch.compile client and server, and the surrogate where it is worth the wait")
+    compile: bool = option(False, "torch.compile client, server, penalties; the surrogate where it is worth the wait")
     cuda_graph: Literal["off", "auto", "on"] = option(
         "off", "record the whole step as a CUDA graph; auto: where one process trains on one CUDA device"
     )

@@ -108,9 +108,11 @@ class Trainer:
         # Recorded, most surrogates gain a few percent by being compiled, and each process waits a minute for it.
         worth_it = self.surrogate is not None and (self.surrogate.compile_when_recorded or not recorded)
         compiles_surrogate = compiled and worth_it
-        # What is recorded or compiled cannot do its rare work by itself; defences are recorded, but not compiled.
+        if compiled:
+            self.stack.compile_penalties()
+        # What is recorded or compiled cannot do its rare work by itself.
         self.maintains_surrogate = self.surrogate is not None and (recorded or compiles_surrogate)
-        self.maintains_defences = recorded
+        self.maintains_defences = recorded or compiled
         self.step = TrainingStep(
             self.model,
             self.stack,
