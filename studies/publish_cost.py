@@ -61,7 +61,17 @@ def _study(experiment: Experiment, data: str) -> str:
     plain = [row for row in rows if row.method == WITHOUT_CEM]
     base = [cost.mean for row in plain if (cost := row.cost("seconds_per_epoch")) is not None]
     mean_base = sum(base) / len(base) if base else None
-    head = ["method", "σ", "λ", "runs", "s per epoch", f"over {WITHOUT_CEM}", "images/s", "training s", "audit s"]
+    head = [
+        "method",
+        "σ",
+        "λ or weight",
+        "runs",
+        "s per epoch",
+        f"over {WITHOUT_CEM}",
+        "images/s",
+        "training s",
+        "audit s",
+    ]
     lines = [_line(row, mean_base) for row in rows]
     caption = f"{experiment.name}, {data}, batch {_batches(rows)}, {_devices(rows)}"
     return f"{caption}\n\n{table([*head, 'study · config · commit'], lines)}"
@@ -72,7 +82,7 @@ def _line(row: Row, base: float | None) -> list[str]:
     return [
         row.method,
         number(row.sigma),
-        number(row.lambd),
+        row.strength,
         str(row.seeds),
         spread(seconds, 2),
         NOTHING if not base or seconds is None else f"{seconds.mean / base:.2f}×",

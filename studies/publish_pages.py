@@ -12,7 +12,7 @@ from studies.publish_figures import figure_name
 from studies.publish_reading import Experiment, StoredStudy
 from studies.publish_rows import Row, rows_of
 from studies.publish_settings import Page, Settings
-from studies.publish_tables import attacks_table, comparisons_table, settings_table, table
+from studies.publish_tables import attacks_table, comparisons_table, settings_table, table, waves_table
 
 HOW_TO_READ = """\
 Accuracy is the share of test images classified right from released features, scored once. MSE is the audit's worst
@@ -35,6 +35,12 @@ defence that moves one alone hides less than it seems.
 对种子取几何平均，区间为对数比值的 95 % t 区间。
 SSIM 为同样的运行按同样份额计算的攻击图像相似度（前者 / 后者），越低越私密。
 MSE 主要反映慢波，SSIM 主要反映边缘：只改变其中一个的防御，隐藏的比看上去少。"""
+
+HIDDEN = """\
+What stays hidden, coarse to fine: the worst attack's error by the cosine waves it is in, as a share of the error of one
+who sees nothing; 1 is all. Waves 0-3 are what a client blind to 4×4 waves does not see.
+
+仍被隐藏的部分（由粗到细）：最坏攻击的误差按余弦波分解，除以什么都看不到时的误差；1 表示完全隐藏。"""
 
 
 def study_page(
@@ -106,6 +112,9 @@ def _experiment(experiment: Experiment, compared: Compared) -> list[str]:
         attacks = attacks_table(rows)
         if attacks:
             parts += ["Attack by attack: MSE (SSIM) 逐个攻击：MSE（SSIM）", attacks]
+        waves = waves_table(rows)
+        if waves:
+            parts += [HIDDEN, waves]
     return parts
 
 

@@ -233,13 +233,14 @@ def _checked(path: Path) -> dict[str, Any]:
     accuracy, mse = result["accuracy"], result["mse"]
     if not 0 <= accuracy <= 1 or not (math.isfinite(mse) and mse >= 0):
         raise ValueError(f"{path}: expected an accuracy from 0 to 1 and a finite MSE, got {accuracy} and {mse}")
-    for key in ("attacks", "cost"):
+    for key in ("attacks", "cost", "waves", "floor_waves"):
         if not isinstance(result.get(key) or {}, dict):
             raise ValueError(f"{path}: {key} must be an object, got {type(result[key]).__name__}")
     broken = [name for name, entry in (result.get("attacks") or {}).items() if not isinstance(entry, dict)]
-    broken += [name for name, value in (result.get("cost") or {}).items() if not _is_figure(value)]
+    for key in ("cost", "waves", "floor_waves"):
+        broken += [name for name, value in (result.get(key) or {}).items() if not _is_figure(value)]
     if broken:
-        raise ValueError(f"{path}: entry {plain(broken[0])!r} of attacks or cost is of the wrong kind")
+        raise ValueError(f"{path}: entry {plain(broken[0])!r} of attacks, cost or waves is of the wrong kind")
     return result
 
 

@@ -89,6 +89,24 @@ class Row:
         return ", ".join(sorted({plain(each.result.get("attack")) for each in self.members}))
 
     @property
+    def strength(self) -> str:
+        """λ of the surrogate; the weight of the closed-form attacker where there is one, and both where both are."""
+        weight = self.members[0].cell.config.defence.get("linear_leakage", {}).get("weight")
+        if weight is None:
+            return f"{self.lambd:g}"
+        return f"weight {weight:g}" if not self.lambd else f"{self.lambd:g}, weight {weight:g}"
+
+    @property
+    def hidden(self) -> dict[str, Spread]:
+        """By band of waves, the share of its floor that the error of the worst attack is; empty of older results."""
+        found: dict[str, list[float]] = {}
+        for each in self.members:
+            parts, floors = each.result.get("waves") or {}, each.result.get("floor_waves") or {}
+            for band in (band for band in parts if floors.get(band)):
+                found.setdefault(plain(band), []).append(parts[band] / floors[band])
+        return {band: Spread.of(shares) for band, shares in found.items()}
+
+    @property
     def shutoff(self) -> Spread | None:
         return spread_of_known(each.result.get("shutoff_share") for each in self.members)
 

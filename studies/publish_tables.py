@@ -24,14 +24,25 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def settings_table(rows: Sequence[Row]) -> str:
     """Accuracy and worst case of every setting."""
-    head = ["method", "σ", "λ", "seeds", "accuracy %", "worst-case MSE", "SSIM", "worst attack", "receipts", "shut off"]
+    head = [
+        "method",
+        "σ",
+        "λ or weight",
+        "seeds",
+        "accuracy %",
+        "worst-case MSE",
+        "SSIM",
+        "worst attack",
+        "receipts",
+        "shut off",
+    ]
     return table(
         [*head, "study · config · commit"],
         (
             [
                 row.method,
                 number(row.sigma),
-                number(row.lambd),
+                row.strength,
                 str(row.seeds),
                 row.accuracy.text(2, 100),
                 row.mse.text(4),
@@ -52,10 +63,32 @@ def attacks_table(rows: Sequence[Row]) -> str:
     if not names:
         return ""
     return table(
-        ["method", "σ", "λ", *names, "study · config · commit"],
+        ["method", "σ", "λ or weight", *names, "study · config · commit"],
         (
-            [row.method, number(row.sigma), number(row.lambd), *(_attack(row, name) for name in names), row.source]
+            [row.method, number(row.sigma), row.strength, *(_attack(row, name) for name in names), row.source]
             for row in rows
+        ),
+    )
+
+
+def waves_table(rows: Sequence[Row]) -> str:
+    """What stays hidden of each band of waves, coarse to fine; empty where no row has it."""
+    bands = list(dict.fromkeys(band for row in rows for band in row.hidden))
+    if not bands:
+        return ""
+    return table(
+        ["method", "σ", "λ or weight", "accuracy %", *(f"waves {band}" for band in bands), "study · config · commit"],
+        (
+            [
+                row.method,
+                number(row.sigma),
+                row.strength,
+                row.accuracy.text(2, 100),
+                *(spread(row.hidden.get(band), 2) for band in bands),
+                row.source,
+            ]
+            for row in rows
+            if row.hidden
         ),
     )
 

@@ -58,7 +58,11 @@ def test_audit__record_has_the_documented_keys_and_pictures(tmp_path: Path) -> N
         assert {"converged", "train_test_gap", "calibrated"} <= set(entry["receipt"])
         assert entry["ci95"][0] <= entry["mse"] <= entry["ci95"][1]
         assert Image.open(tmp_path / "out" / f"reconstructions_{entry['name']}.png").size[0] > 100
+        assert sum(entry["waves"].values()) == pytest.approx(entry["mse"], rel=1e-4)
     assert record["headline"]["mse"] == min(entry["mse"] for entry in record["attacks"])
+    assert sum(record["headline"]["waves"].values()) == pytest.approx(record["headline"]["mse"], rel=1e-4)
+    assert record["floor_waves"].keys() == record["headline"]["waves"].keys()
+    assert sum(record["floor_waves"].values()) == pytest.approx(record["floor_mse"])
     for key in ("theorem2_leakage", "information_upper_bound", "relative_mse_floor", "dfil"):
         assert isinstance(record["bounds"][key], float)
         assert record["bounds"]["assumptions"][key]

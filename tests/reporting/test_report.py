@@ -29,6 +29,20 @@ def test_report__figures_are_those_of_the_files(audited: Path, tmp_path: Path) -
     assert "surrogate.lambd" in page and "0.05" in page
 
 
+def test_report__what_stays_hidden_by_waves_is_a_share_of_what_one_who_sees_nothing_misses(
+    audited: Path, tmp_path: Path
+) -> None:
+    record = json.loads((audited / "audit.json").read_text())
+    page = write_report([audited], tmp_path / "page.html").read_text()
+    assert "What stays hidden, coarse to fine" in page
+    for band, part in record["headline"]["waves"].items():
+        assert f"{band}: {part / record['floor_waves'][band]:.4g}" in page
+    run = make_run(tmp_path / "older")
+    del record["headline"]["waves"]
+    (run / "audit.json").write_text(json.dumps(record))
+    assert "What stays hidden, coarse" not in write_report([run], tmp_path / "older.html").read_text()
+
+
 def test_report__says_what_protects_the_feature(audited: Path, tmp_path: Path) -> None:
     page = write_report([audited], tmp_path / "page.html").read_text()
     assert "z of shape 4×2×2 with this protection on the way: gaussian_noise (sigma 0.05)." in page

@@ -170,8 +170,8 @@ def test_publish__results_without_a_study_file_are_listed(tmp_path: Path) -> Non
         ({"mse": -0.1}, "finite MSE"),
         ({"format": "other"}, "is no attention-cem/study-result"),
         ({"attacks": [1]}, "attacks must be an object, got list"),
-        ({"attacks": {"inverter": 1}}, "entry 'inverter' of attacks or cost"),
-        ({"cost": {"seconds_per_epoch": "1"}}, "entry 'seconds_per_epoch' of attacks or cost"),
+        ({"attacks": {"inverter": 1}}, "entry 'inverter' of attacks, cost or waves"),
+        ({"cost": {"seconds_per_epoch": "1"}}, "entry 'seconds_per_epoch' of attacks, cost or waves"),
     ],
 )
 def test_publish__a_broken_result_stops_everything(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -180,6 +180,17 @@ def test_publish__a_broken_result_stops_everything(tmp_path: Path, change: dict[
     with pytest.raises(ValueError, match=message):
         publish(root)
     assert not (root / "results" / "summary.json").exists()
+
+
+def test_publish__what_stays_hidden_by_waves_is_shown_where_results_have_it(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN)
+    fill(root, "main-cifar10")
+    publish(root)
+    assert "What stays hidden" not in page(root, "main")
+    fill(root, "main-cifar10", more={"waves": {"0-3": 0.02, "4-7": 0.01}, "floor_waves": {"0-3": 0.04, "4-7": 0.01}})
+    publish(root)
+    lines = [line for line in page(root, "main").splitlines() if line.startswith("| sound | ") and "| 0.50 ± " in line]
+    assert len(lines) == 3 and all("| 0.50 ± 0.00 | 1.00 ± 0.00 |" in line for line in lines)
 
 
 def test_publish__stacked_methods_meet_those_on_the_same_defence(tmp_path: Path) -> None:

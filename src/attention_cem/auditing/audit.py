@@ -16,7 +16,7 @@ definitions        one sentence each
 settled            ``verdict``, ``reason``, ``effort``, ``best_mse``: validation MSE over attack effort
 short_attack       what a short attack alone would have reported, or null
 membership         by attack ``auc``, ``tpr_at_1_percent_fpr``, ``candidates``; or null
-floor_mse          MSE of one who sees nothing
+floor_mse          MSE of one who sees nothing; ``floor_waves``: the same by the waves it is in
 warnings           list of sentences
 format, version    ``attention-cem/audit``, 1
 budget, seed, threat_model, defence, about, challenge_sha256, device, versions: where the figures come from
@@ -42,7 +42,7 @@ from attention_cem.auditing import identity as identities
 from attention_cem.auditing.audit_files import SAMPLES, FinishedAttack, fingerprint, load_attack, save_attack
 from attention_cem.auditing.bounds import bounds_of
 from attention_cem.auditing.budgets import Budget, named_budget
-from attention_cem.auditing.calibration import calibrate, mean_image_mse
+from attention_cem.auditing.calibration import calibrate, mean_image_waves
 from attention_cem.auditing.challenge_files import Answers
 from attention_cem.auditing.effort import effort_verdict
 from attention_cem.auditing.grids import write_grid
@@ -68,6 +68,7 @@ _DEFINITIONS = {
     "and on a constant client comes within 10 % of the mean image without beating it by more than 2 %",
     "train_test_gap": "MSE on the test images minus MSE on images the attack was fitted to",
     "floor_mse": "MSE on the test images of the mean of the attacker's images: what one who sees nothing gets",
+    "floor_waves": "the same by waves: of each band the share of the floor is what stays hidden",
     "settled": "not settled: the second half of the attack effort still lowered the best validation MSE by more than "
     "2 %; settled can be said by a thorough budget only",
     "effort": "image visits × parameters of the inverter, summed over the inverter attacks, weakest first",
@@ -139,7 +140,8 @@ def audit(
 
     bounds = _bounds(challenge, images, place, spent, seed, watcher)
     record = _record(challenge, spent, finished, bounds, _membership(challenge, answers, place, spent, seed), seed)
-    record["floor_mse"] = mean_image_mse(challenge.attacker_images(), images)
+    record["floor_waves"] = mean_image_waves(challenge.attacker_images(), images)
+    record["floor_mse"] = sum(record["floor_waves"].values())
     record["device"] = str(place)
     record["warnings"] = [spent.note] * bool(spent.note) + _warnings(challenge, record)
     shown = [(each.name, each.samples) for each in finished]

@@ -82,6 +82,7 @@ def save_attack(folder: Path, made_from: str, finished: FinishedAttack) -> None:
         {
             "made_from": made_from,
             "tensors_sha256": sha256_of(stored),
+            "waves": None if finished.scores.waves is None else dict(finished.scores.waves),
             "receipt": finished.receipt.to_plain(),
             "identity": dict(finished.identity) if finished.identity is not None else None,
             "state_config": dict(finished.state_config),
@@ -102,7 +103,7 @@ def load_attack(folder: Path, name: str, made_from: str) -> FinishedAttack | Non
             tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 (not a dict)
         return FinishedAttack(
             name=name,
-            scores=Scores(tensors["mse"], tensors["psnr"], tensors.get("ssim")),
+            scores=Scores(tensors["mse"], tensors["psnr"], tensors.get("ssim"), record.get("waves")),
             receipt=Receipt.from_plain(record["receipt"]),
             samples=tensors["samples"],
             identity=record["identity"],

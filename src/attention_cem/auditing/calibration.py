@@ -23,7 +23,7 @@ from attention_cem.attacks import Attack, Challenge, Progress
 from attention_cem.attacks.sealed_folder import read_json, write_json_atomically
 from attention_cem.auditing.challenge_files import write_challenge
 from attention_cem.auditing.scores import score
-from attention_cem.data import ImageSet, mse_per_image, split_validation, to_float
+from attention_cem.data import ImageSet, mse_by_waves, split_validation, to_float, wave_bands
 from attention_cem.defences import DefenceStack, GaussianNoise
 
 try:
@@ -173,10 +173,15 @@ def _alone(lock: Path) -> Iterator[None]:
 
 def mean_image_mse(owned: ImageSet, images: torch.Tensor) -> float:
     """MSE of one who sees nothing and answers the mean of the images he owns: the floor of a data set."""
+    return sum(mean_image_waves(owned, images).values())
+
+
+def mean_image_waves(owned: ImageSet, images: torch.Tensor) -> dict[str, float]:
+    """The same by the waves the error is in, coarse to fine."""
     chunks = [to_float(chunk).sum(0) for chunk in owned.images.split(4096)]
     mean = torch.stack(chunks).sum(0) / len(owned)
-    errors = [mse_per_image(mean.expand(len(chunk), *mean.shape), to_float(chunk)) for chunk in images.split(4096)]
-    return float(torch.cat(errors).mean())
+    errors = [mse_by_waves(mean.expand(len(chunk), *mean.shape), to_float(chunk)) for chunk in images.split(4096)]
+    return dict(zip(wave_bands(*images.shape[-2:]), torch.cat(errors).double().mean(0).tolist(), strict=True))
 
 
 def _judged(rebuilds_unseen: bool, psnr: float, mse: float, constant_mse: float, floor: float) -> Calibration:

@@ -81,6 +81,7 @@ def headline(entries: Sequence[Mapping[str, Any]], rebuilding: Collection[str]) 
     else:
         note = "the worst case comes from an attack that was still improving: the true one is lower"
     figures = {key: worst[key] for key in ("mse", "ci95", "psnr", "ssim")}
+    figures["waves"] = worst.get("waves")
     return {"attack": worst["name"], **figures, "images": worst["images"], "status": status, "note": note}
 
 

@@ -3,6 +3,7 @@
 from attention_cem.data.augment import Augment
 from attention_cem.data.batches import Batch, Batches
 from attention_cem.data.cifar import with_coarse_labels
+from attention_cem.data.cosine_waves import mse_by_waves, wave_bands
 from attention_cem.data.folders import image_folder
 from attention_cem.data.gaussian_mixture import (
     EntropyEstimate,
@@ -42,6 +43,7 @@ __all__ = [
     "load_orl_folder",
     "load_packed",
     "lookup_data",
+    "mse_by_waves",
     "mse_per_image",
     "psnr_per_image",
     "register_data",
@@ -50,5 +52,6 @@ __all__ = [
     "synthetic_images",
     "to_float",
     "to_uint8",
+    "wave_bands",
     "with_coarse_labels",
 ]

@@ -26,7 +26,7 @@ def mse_per_image(a: Tensor, b: Tensor) -> Tensor:
         >>> mse_per_image(torch.zeros(2, 3, 4, 4), torch.full((2, 3, 4, 4), 0.5))
         tensor([0.2500, 0.2500])
     """
-    a, b = _as_comparable(a, b)
+    a, b = as_comparable(a, b)
     return (a - b).square().flatten(1).mean(1)
 
 
@@ -67,7 +67,7 @@ def ssim_per_image(a: Tensor, b: Tensor, data_range: float) -> Tensor:
         tensor([1.])
     """
     _check_data_range(data_range)
-    a, b = _as_comparable(a, b)
+    a, b = as_comparable(a, b)
     if min(a.shape[-2:]) < WINDOW_SIZE:
         raise ValueError(f"SSIM needs images of at least {WINDOW_SIZE}×{WINDOW_SIZE}, got shape {tuple(a.shape)}")
     c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
@@ -104,7 +104,8 @@ def _gaussian_window(x: Tensor) -> Tensor:
     return x
 
 
-def _as_comparable(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def as_comparable(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Two image batches in one precision, float32 at least; a ValueError says what is wrong with them."""
     if a.shape != b.shape or a.ndim != 4:
         raise ValueError(
             f"expected two image batches of one shape (N, C, H, W), got {tuple(a.shape)} and {tuple(b.shape)}"

@@ -44,6 +44,7 @@ class RunSection:
     attack: str
     cards: list[Card]
     per_class: Markup | None
+    by_waves: Markup | None
     more_classes: int
     one_slot: bool
     heat_map: Markup | None
@@ -84,6 +85,7 @@ def run_section(run: RunView, index: int, all_names: Sequence[str]) -> RunSectio
         attack=clip(evidence.attack, 60) if evidence else "",
         cards=cards_of(evidence, classes) if evidence else [],
         per_class=bar_chart(ordered[:_MOST_CLASSES], floor=number(audit.get("floor_mse"))) if ordered else None,
+        by_waves=_by_waves(audit),
         more_classes=max(0, len(ordered) - _MOST_CLASSES),
         one_slot=one_slot,
         heat_map=heat_map(shares, rows) if shares and not one_slot else None,
@@ -128,6 +130,19 @@ def _headline(audit: dict[str, Any]) -> dict[str, str] | None:
         "status": clip(worst.get("status"), 30),
         "floor": figure(audit.get("floor_mse")),
     }
+
+
+def _by_waves(audit: dict[str, Any]) -> Markup | None:
+    worst = audit.get("headline")
+    parts, floors = (worst or {}).get("waves") if isinstance(worst, dict) else None, audit.get("floor_waves")
+    if not isinstance(parts, dict) or not isinstance(floors, dict):
+        return None
+    rows = []
+    for band, part in parts.items():
+        error, floor = number(part), number(floors.get(band))
+        if error is not None and floor:
+            rows.append((clip(band, 20), error / floor))
+    return bar_chart(rows, floor=1.0) if rows else None
 
 
 def _summary(run: RunView) -> list[tuple[Markup, Markup]]:

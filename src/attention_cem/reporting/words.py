@@ -98,6 +98,14 @@ WORDS: dict[str, tuple[str, str]] = {
         "越靠上越隐私，越靠右越准确。将指针移到标记上查看数值；竖线为对测试图像的 95 % 区间。"
         "空心标记表示其攻击凭据未通过：真实误差可能更低。",
     ),
+    "by_waves": ("What stays hidden, coarse to fine", "仍被隐藏的部分：由粗到细"),
+    "by_waves_text": (
+        "Error of the strongest attack by the cosine waves of the image it is in, as a share of the error of somebody "
+        "who sees nothing: 1 means that nothing of this fineness was rebuilt. Waves 0-3 are brightness and the largest "
+        "shapes.",
+        "最强攻击的误差按图像的余弦波分解，除以什么都看不到的人的误差：1 表示这一精细程度的内容完全没有被重建。"
+        "0-3 号波是亮度与最大的形状。",
+    ),
     "per_class": ("Leakage by class", "按类别的泄露"),
     "per_class_text": (
         "Mean error of the attack on the test images of each class, most exposed first.",
@@ -243,6 +251,8 @@ DEFINITIONS_ZH: dict[str, str] = {
     "mse": "测试图像上逐图均方误差的平均；RGB 取值 [0, 1]；越高越隐私",
     "psnr": "测试图像上逐图 10·log10(1/MSE) 的平均，单位 dB，MSE 下限 1e-10；越低越隐私",
     "ssim": "测试图像上 SSIM 的平均（11×11 高斯窗，σ 1.5，有效区域，数据范围 1，各通道平均）；小于 11 像素的图像为空",
+    "waves": "按误差所在的余弦波（DCT-II）分解的 MSE，由粗到细；编号 k 的波沿一边有 k/2 个周期，取两个编号中较大者；"
+    "各部分之和等于 MSE",
     "ci95": "测试图像平均 MSE 的 95 % 百分位自助区间，重采样 2,000 次",
     "headline": "最坏情况：凭据通过的攻击中最低的 MSE；若训练不足的攻击做得更好，则以它代替并加以标注；"
     "若没有一个能重建未见图像的攻击通过，也会标注；校准失败的攻击从不计入",
@@ -254,6 +264,7 @@ DEFINITIONS_ZH: dict[str, str] = {
     "在恒定客户端上与平均图像相差不超过 10 %，且胜出不超过 2 %",
     "train_test_gap": "测试图像上的 MSE 减去攻击所拟合图像上的 MSE",
     "floor_mse": "以攻击者所有图像的平均图作答时，在测试图像上的 MSE：什么都看不到的人所得",
+    "floor_waves": "同上，按波分解：每个波段的误差占此下限的份额，就是仍被隐藏的部分",
     "settled": "未稳定：攻击投入的后半部分仍使最佳验证 MSE 降低超过 2 %；只有彻底的预算才能判定为已稳定",
     "effort": "图像访问次数 × 反演网络参数量，对各反演攻击求和，最弱的在前",
     "accuracy": "服务器从所发布特征中正确预测标签的测试图像份额",

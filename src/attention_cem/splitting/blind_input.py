@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
-
-def cosine_waves(count: int, length: int) -> Tensor:
-    r"""The ``count`` slowest orthonormal cosine waves (DCT-II) over ``length`` points, ``(count, length)``.
-
-    >>> waves = cosine_waves(3, 8)
-    >>> torch.allclose(waves @ waves.T, torch.eye(3), atol=1e-6)
-    True
-    """
-    wave, point = torch.arange(count, dtype=torch.float64), torch.arange(length, dtype=torch.float64)
-    waves = torch.cos(math.pi * wave[:, None] * (point + 0.5) / length) * math.sqrt(2 / length)
-    waves[:1] /= math.sqrt(2)
-    return waves.float()
+from attention_cem.data.cosine_waves import cosine_waves
 
 
 class BlindInput(nn.Module):
