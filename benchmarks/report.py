@@ -93,8 +93,8 @@ inverse) is not in here, but in what whole epochs cost: [results/cost.md](../res
 {chr(10).join(lines)}
 
 A thousand classes with one sample each cost {many:.2f}× the ten-class step (limit 1.3×).
-At most 1.15× was wanted, as the trainer runs it (CUDA graph; with `train.compile` it compiles the hybrid alone, which
-gains most by it).
+At most 1.15× was wanted, as the trainer runs it (CUDA graph; of the surrogates `train.compile` compiles the hybrid
+alone, for which the gain is worth the wait; the closed-form attacker, which it compiles too, stands here uncompiled).
 Within it: {within}. Not: {beyond}.
 What limits the surrogates is the number of small kernels, not their arithmetic: compiling fuses them. Most of what the
 closed-form attacker with random features costs is its Cholesky solve: the one that follows does without."""

@@ -171,8 +171,17 @@ def untested() -> list[Cell]:
 
 
 def closing() -> list[Cell]:
-    """Pairs with ARL that are missing, two seeds, and the second seed of long training."""
-    pairs = (Cell("kmeans", 16, schedule="reference"), Cell("noise", sigma=0.1))
+    """Pairs with ARL that are missing, a second strength of each, two seeds; the second seed of long training."""
+    pairs = (
+        Cell("kmeans", 16, schedule="reference"),
+        Cell("noise", sigma=0.1),
+        Cell("kmeans", 1),
+        Cell("kmeans", 8, schedule="reference"),
+        Cell("slot_mixture", 0.05),
+        Cell("gated_adversary", 0.07),
+        Cell("logdet", 0.2),
+        Cell("noise", leak=0.25, leak_features=512, leak_followed=44),
+    )
     follower = Cell("noise", leak=0.5, leak_features=512, leak_followed=5, blind=4)
     long = (Cell("noise"), Cell("kmeans", 5), Cell("slot_mixture", 0.2), follower)
     return [

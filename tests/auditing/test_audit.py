@@ -130,6 +130,19 @@ def test_audit__stopped_midway_resumes_with_finished_attacks_kept(tmp_path: Path
         assert entry["mse"] == other["mse"]
 
 
+@pytest.mark.parametrize("waves", [5, "far", ["0-3"], {"0-3": "much"}, {"0-3": None}])
+def test_audit__a_stored_attack_with_broken_figures_counts_as_none(tmp_path: Path, waves: object) -> None:
+    challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=60, test=20))
+    one = Budget("one", (("class_mean", ClassMeanAttack()),), bound_images=60, fisher_images=2)
+    whole = audit(tmp_path / "c", tmp_path / "out", budget=one, device="cpu")
+    stored = tmp_path / "out" / "attacks" / "class_mean.json"
+    good = stored.read_text()
+    stored.write_text(json.dumps(json.loads(good) | {"waves": waves}))
+    again = audit(tmp_path / "c", tmp_path / "out", budget=one, device="cpu")
+    assert again["attacks"][0]["waves"] == whole["attacks"][0]["waves"]
+    assert json.loads(stored.read_text())["waves"] == json.loads(good)["waves"]
+
+
 _SCRIPT = """
 import sys
 from attention_cem.auditing import audit

@@ -101,14 +101,17 @@ def load_attack(folder: Path, name: str, made_from: str) -> FinishedAttack | Non
             return None
         with safe_open(tensor_path, framework="pt") as stored:
             tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 (not a dict)
+        waves = record.get("waves")
+        if waves is not None:
+            waves = {str(band): float(part) for band, part in dict(waves).items()}
         return FinishedAttack(
             name=name,
-            scores=Scores(tensors["mse"], tensors["psnr"], tensors.get("ssim"), record.get("waves")),
+            scores=Scores(tensors["mse"], tensors["psnr"], tensors.get("ssim"), waves),
             receipt=Receipt.from_plain(record["receipt"]),
             samples=tensors["samples"],
             identity=record["identity"],
             state={key.removeprefix(_STATE): each for key, each in tensors.items() if key.startswith(_STATE)},
             state_config=record["state_config"],
         )
-    except (SealBrokenError, SafetensorError, KeyError, TypeError):
+    except (SealBrokenError, SafetensorError, KeyError, TypeError, ValueError):
         return None

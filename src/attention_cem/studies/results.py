@@ -6,14 +6,14 @@ study, cell, method, data          names
 seed, lambda, sigma, settings      as in ``comparison.json``
 config_hash, commit                what was trained, with which program (commit of its git checkout, or null)
 accuracy, validation_accuracy      on test images, scored once; on validation images, by which the weights were chosen
-mse, ci95, psnr, ssim, attack      the audit's headline
+mse, ci95, psnr, ssim, attack      the audit's headline; ``waves``: its MSE by bands of waves, coarse to fine
 status, receipt_ok, note           how far to trust it
 budget                             of the audit
 attacks                            by name: ``mse``, ``ci95``, ``psnr``, ``ssim``, ``status``, ``converged``,
                                    ``calibrated``, ``reason``, ``seconds``
 warnings                           of the audit
 shutoff_share                      of active steps, or null
-floor_mse                          MSE of one who sees nothing
+floor_mse, floor_waves             MSE of one who sees nothing, and by bands of waves
 cost                               ``seconds_per_epoch`` (median), ``images_per_s`` (median), ``train_seconds``,
                                    ``audit_seconds``, ``total_seconds``
 device, versions                   where and with what

@@ -95,7 +95,7 @@ class LinearLeakagePenalty(PenaltyDefence):
             )
 
     def compile_term(self) -> None:
-        """Some two hundred small kernels become a few."""
+        """The attacker: many small operations, which compiling fuses."""
         self.attacker.compile(dynamic=False, fullgraph=True)
 
     def maintain(self) -> None:
