@@ -74,6 +74,6 @@ def strength(cell: dict[str, Any]) -> str:
 
 
 def curve_name(cell: dict[str, Any]) -> str:
-    """Cells with the same name lie on one curve: λ or a weight varies at one σ; of noise alone σ itself varies."""
-    plain_noise = cell["method"] == "noise" and not (cell["leak"] or cell["arl"] or cell["blind"])
+    """Cells with the same name lie on one curve: λ or a weight varies at one σ; without a surrogate σ itself varies."""
+    plain_noise = cell["method"] == "noise" and not (cell["leak"] or cell["blind"])
     return design(cell) if plain_noise or cell["sigma"] == 0.025 else f"{design(cell)}; σ {cell['sigma']:g}"
