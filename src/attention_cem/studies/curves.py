@@ -58,7 +58,7 @@ def accuracy_range(points: Iterable[Point]) -> tuple[float, float]:
 
 
 def shares_at_accuracy(
-    points: Iterable[Point], accuracy: float, *, widest_gap: float = math.inf
+    points: Iterable[Point], accuracy: float, *, widest_gap: float = math.inf, or_above: bool = False
 ) -> list[tuple[Point, float]]:
     """The efficient points of a curve that together have an accuracy, each with its share; see `mse_at_accuracy`.
 
@@ -66,6 +66,8 @@ def shares_at_accuracy(
     [((0.5, 3.0), 0.75), ((1.0, 1.0), 0.25)]
     """
     front = pareto_front(points)
+    if or_above and front and accuracy < front[0][0]:
+        return [(front[0], 1.0)]
     for left, right in pairwise(front):
         if left[0] <= accuracy <= right[0] and right[0] - left[0] <= widest_gap:
             share = (accuracy - left[0]) / (right[0] - left[0])
@@ -73,7 +75,9 @@ def shares_at_accuracy(
     return [(point, 1.0) for point in front if point[0] == accuracy]
 
 
-def mse_at_accuracy(points: Iterable[Point], accuracy: float, *, widest_gap: float = math.inf) -> float | None:
+def mse_at_accuracy(
+    points: Iterable[Point], accuracy: float, *, widest_gap: float = math.inf, or_above: bool = False
+) -> float | None:
     """MSE on the efficient part of the curve at one accuracy, by straight lines between its points.
 
     A straight line is what can be deployed: who uses each of two clients for a share of the images has the means of
@@ -86,13 +90,17 @@ def mse_at_accuracy(points: Iterable[Point], accuracy: float, *, widest_gap: flo
         points: of one curve, in any order.
         accuracy: where to read it.
         widest_gap: None also between two efficient points whose accuracies lie further apart than this.
+        or_above: where the whole curve is more accurate, its least accurate efficient point instead of None: at least
+            so much MSE can be had with at least that accuracy.
 
     >>> mse_at_accuracy([(0.5, 3.0), (1.0, 1.0), (0.75, 0.5)], 0.75)
     2.0
     >>> mse_at_accuracy([(0.8, 3.0), (0.9, 1.0)], 0.95) is None
     True
+    >>> mse_at_accuracy([(0.8, 3.0), (0.9, 1.0)], 0.7, or_above=True)
+    3.0
     """
-    shares = shares_at_accuracy(points, accuracy, widest_gap=widest_gap)
+    shares = shares_at_accuracy(points, accuracy, widest_gap=widest_gap, or_above=or_above)
     return sum(share * mse for (_, mse), share in shares) if shares else None
 
 

@@ -34,7 +34,6 @@ class HybridCEM(ConditionalEntropySurrogate):
     """
 
     kind: ClassVar[str] = "hybrid"
-    compile_when_recorded: ClassVar[bool] = True  # two surrogates of many small kernels each
 
     def __init__(
         self,
