@@ -181,7 +181,7 @@ def ratio_rows(comparisons: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> li
             f"{record['a']} / {record['b']}",
             float(record["mse_gain"]),
             (float(record["ci95"][0]), float(record["ci95"][1])) if record["ci95"] else None,
-            f"{data}, {100 * float(record['accuracy']):.1f} %, n = {record['seeds']}",
+            f"{data}, {100 * float(record['accuracy']):.1f} %, n = {record['seeds']}{', ≥' * record['at_least']}",
         )
         for _, _, data, record in sorted(found, key=lambda each: each[:2])
     ]

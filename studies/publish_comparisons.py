@@ -190,6 +190,7 @@ def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[s
         "accuracy": found.decisive.matched.accuracy,
         "accuracy_from": found.chosen,
         "mse_gain": found.decisive.gain,
+        "at_least": found.at_least,
         "ci95": None if found.decisive.ci95 is None else list(found.decisive.ci95),
         "seeds": len(found.seeds),
         "seed_list": list(found.seeds),
@@ -198,8 +199,8 @@ def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[s
         "text": found.decisive.matched.text,
         "mse_a": list(found.decisive.matched.mse_first),
         "mse_b": list(found.decisive.matched.mse_second),
-        "ssim_a": _ssim_at(found.decisive.matched.accuracy, found.decisive.best_a, of_a),
-        "ssim_b": _ssim_at(found.decisive.matched.accuracy, found.decisive.best_b, of_b),
+        "ssim_a": _ssim_at(found.decisive.matched.accuracy, found.decisive.best_a, of_a, found.at_least),
+        "ssim_b": _ssim_at(found.decisive.matched.accuracy, found.decisive.best_b, of_b, False),
         **_variants(found.decisive, of_a, of_b),
         "overlap": list(found.overlap),
         "across": [_short(each) for each in found.across],
@@ -212,6 +213,7 @@ def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[s
         "cautions": [
             *summary["pairs"][0]["cautions"],
             *_left_out(found),
+            *_at_least(found, name_a, name_b),
             *_far_apart(found, sides),
             *_trained_differently(of_a, of_b),
         ],
@@ -232,12 +234,13 @@ def _curves(members: Mapping[str, list[Finished]]) -> Side:
     return curves
 
 
-def _ssim_at(accuracy: float, read: Mapping[int, str], members: Mapping[str, list[Finished]]) -> float:
+def _ssim_at(accuracy: float, read: Mapping[int, str], members: Mapping[str, list[Finished]], or_above: bool) -> float:
     """SSIM of the runs that the MSE at an accuracy was read from, in the same shares; mean over seeds."""
     by_seed = []
     for seed, method in read.items():
         of = {(each.result["accuracy"], each.result["mse"]): each for each in members[method] if each.seed == seed}
-        by_seed.append(sum(share * of[point].result["ssim"] for point, share in shares_at_accuracy(of, accuracy)))
+        shares = shares_at_accuracy(of, accuracy, or_above=or_above)
+        by_seed.append(sum(share * of[point].result["ssim"] for point, share in shares))
     return fmean(by_seed)
 
 
@@ -268,6 +271,14 @@ def _left_out(found: Match) -> list[str]:
     return [f"seed {seed} is left out: {reason}" for seed, reason in found.left_out.items()]
 
 
+def _at_least(found: Match, name_a: str, name_b: str) -> list[str]:
+    """Said where the ratio is a lower bound."""
+    if not found.at_least:
+        return []
+    told = f"in some seeds every efficient run of {name_a} is more accurate than the accuracy at which {name_b} is read"
+    return [f"{told}: its least accurate one counts, and the ratio is a lower bound"]
+
+
 def _far_apart(found: Match, sides: Sequence[_Side]) -> list[str]:
     """Sides of which a seed's MSE is read between runs that lie far from each other in accuracy."""
     accuracy, told = found.decisive.matched.accuracy, []
@@ -275,7 +286,7 @@ def _far_apart(found: Match, sides: Sequence[_Side]) -> list[str]:
         widest = 0.0
         for seed, method in best.items():
             points = [(each.result["accuracy"], each.result["mse"]) for each in members[method] if each.seed == seed]
-            ends = [point[0] for point, share in shares_at_accuracy(points, accuracy) if share > 0]
+            ends = [point[0] for point, share in shares_at_accuracy(points, accuracy, or_above=True) if share > 0]
             widest = max(widest, max(ends) - min(ends))
         if widest > _FAR_APART:
             told.append(f"{name} is read between runs up to {100 * widest:.1f} points of accuracy apart")

@@ -72,7 +72,7 @@ def front_block(
         [
             f"`{record['a']}` against `{record['b']}`",
             f"{100 * record['accuracy']:.1f}",
-            f"**{record['mse_gain']:.2f}×**" if record["seeds"] >= ENOUGH_SEEDS else f"{record['mse_gain']:.2f}×",
+            _gain(record),
             interval(record["ci95"]),
             f"{record['ssim_a']:.2f} / {record['ssim_b']:.2f}",
             str(record["seeds"]),
@@ -90,6 +90,12 @@ def front_block(
         + f"{_words(wanted, settings)}\n\n{_trust(wanted)}"
         + f"Of {len(targets)} targets {met} are met, {missed} are not, {open_} are open.\n"
     )
+
+
+def _gain(record: Mapping[str, Any]) -> str:
+    """The ratio; bold where enough seeds stand behind it."""
+    told = f"{'≥ ' * record['at_least']}{record['mse_gain']:.2f}×"
+    return f"**{told}**" if record["seeds"] >= ENOUGH_SEEDS else told
 
 
 def _words(records: Sequence[Mapping[str, Any]], settings: Settings) -> str:

@@ -1,16 +1,18 @@
 """MSE at equal accuracy, seed by seed: each seed's efficient points, read by straight lines between them.
 
 A side of a comparison is one method, or several of which the best counts at each accuracy (an envelope). Nothing is
-extrapolated.
+extrapolated. Where the first side is more accurate than the second ever is, it is read at its least accurate efficient
+run: the ratio is then a lower bound, and stands where it says "better" alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attention_cem.studies import Matched, accuracy_range, compare_at, mse_at_accuracy
 from attention_cem.studies.curves import Point
+from attention_cem.studies.verdicts import BETTER, UNDECIDED
 
 Interval = tuple[float, float]
 Side = Mapping[int, Mapping[str, Sequence[Point]]]
@@ -59,6 +61,7 @@ class Match:
         overlap: accuracies at which every seed of both sides can be read (the widest stretch).
         seeds: that both sides have and that were used.
         left_out: other seeds, and why.
+        at_least: whether the first side was read at accuracies above, so that ratios are lower bounds.
     """
 
     decisive: AtAccuracy
@@ -67,20 +70,25 @@ class Match:
     overlap: Interval
     seeds: tuple[int, ...]
     left_out: Mapping[int, str]
+    at_least: bool = False
 
 
-def best_at(methods: Mapping[str, Sequence[Point]], accuracy: float) -> tuple[float, str] | None:
+def best_at(
+    methods: Mapping[str, Sequence[Point]], accuracy: float, *, or_above: bool = False
+) -> tuple[float, str] | None:
     """The highest MSE of several methods at an accuracy, and whose it is; None where none can be read."""
-    read = [(mse, name) for name, points in methods.items() if (mse := mse_at_accuracy(points, accuracy)) is not None]
-    return max(read, default=None)
+    read = ((mse_at_accuracy(points, accuracy, or_above=or_above), name) for name, points in methods.items())
+    return max(((mse, name) for mse, name in read if mse is not None), default=None)
 
 
-def readable(methods: Mapping[str, Sequence[Point]]) -> list[Interval]:
+def readable(methods: Mapping[str, Sequence[Point]], *, or_above: bool = False) -> list[Interval]:
     """The accuracies at which at least one of the methods can be read, as disjoint intervals.
 
     >>> readable({"a": [(0.7, 3.0), (0.8, 2.0)], "b": [(0.75, 3.0), (0.9, 1.0)], "c": [(0.95, 1.0)]})
     [(0.7, 0.9), (0.95, 0.95)]
     """
+    if or_above:
+        return [(0.0, max(accuracy_range(points)[1] for points in methods.values() if points))]
     merged: list[Interval] = []
     for low, high in sorted(accuracy_range(points) for points in methods.values() if points):
         if merged and low <= merged[-1][1]:
@@ -107,46 +115,82 @@ def match(a: Side, b: Side, *, accuracies: Sequence[float] = (), smallest_differ
     The accuracy that counts is the first of ``accuracies`` that every seed of both sides covers, otherwise the lowest
     of the widest stretch they all cover: there the methods are at work most, and one run stands as it is.
 
+    Where some seed of the first side is more accurate than the second ever is, a lower bound over more seeds takes the
+    place of the comparison, if it says "better".
+
     Raises:
         NotComparableError: no seed in common, or no accuracy.
     """
     shared = sorted(set(a) & set(b))
-    left_out = dict.fromkeys(sorted(set(a) ^ set(b)), "only one side has it")
     if not shared:
         raise NotComparableError("the two sides have no seed in common")
-    ranges = {seed: intersection(readable(a[seed]), readable(b[seed])) for seed in shared}
-    seeds = tuple(seed for seed in shared if any(low < high for low, high in ranges[seed]))
-    left_out.update({seed: "its two curves share no stretch of accuracy" for seed in shared if seed not in seeds})
-    if not seeds:
+    plain, above = (_covered(a, b, shared, at_least) for at_least in (False, True))
+    if len(above.seeds) > len(plain.seeds) or (above.common and not plain.common):
+        bound = _match(a, b, above, accuracies, smallest_difference)
+        if bound is not None and bound.decisive.matched.outcome == BETTER:
+            return bound
+    found = _match(a, b, plain, accuracies, smallest_difference)
+    if found is not None:
+        return found
+    if not plain.seeds:
         raise NotComparableError(f"the curves share no stretch of accuracy ({_told(a)} against {_told(b)})")
-    common = ranges[seeds[0]]
+    raise NotComparableError(f"no accuracy is covered by all of the seeds {', '.join(map(str, plain.seeds))}")
+
+
+@dataclass(frozen=True)
+class _Covered:
+    """The seeds whose two curves share a stretch of accuracy, and the accuracies that all of them cover."""
+
+    seeds: tuple[int, ...]
+    common: list[Interval]
+    at_least: bool
+
+
+def _covered(a: Side, b: Side, shared: Sequence[int], at_least: bool) -> _Covered:
+    ranges = {seed: intersection(readable(a[seed], or_above=at_least), readable(b[seed])) for seed in shared}
+    seeds = tuple(seed for seed in shared if any(low < high for low, high in ranges[seed]))
+    common = ranges[seeds[0]] if seeds else []
     for seed in seeds[1:]:
         common = intersection(common, ranges[seed])
-    if not common:
-        raise NotComparableError(f"no accuracy is covered by all of the seeds {', '.join(map(str, seeds))}")
-    low, high = max(common, key=lambda each: each[1] - each[0])
-    covered = [at for at in accuracies if any(start <= at <= end for start, end in common)]
+    return _Covered(seeds, common, at_least)
+
+
+def _match(a: Side, b: Side, where: _Covered, accuracies: Sequence[float], smallest_difference: float) -> Match | None:
+    """The comparison there; None where no accuracy is covered."""
+    if not where.common:
+        return None
+
+    def at(accuracy: float) -> AtAccuracy:
+        return _at(a, b, where, accuracy, smallest_difference)
+
+    low, high = max(where.common, key=lambda each: each[1] - each[0])
+    named = [each for each in accuracies if any(start <= each <= end for start, end in where.common)]
     spread = {low + (high - low) * step / (_ACROSS - 1) for step in range(1, _ACROSS - 1)} | {low, high}
-    decisive = covered[0] if covered else low
+    left_out = dict.fromkeys(sorted(set(a) ^ set(b)), "only one side has it")
+    unread = sorted((set(a) & set(b)) - set(where.seeds))
+    left_out.update(dict.fromkeys(unread, "its two curves share no stretch of accuracy"))
     return Match(
-        decisive=_at(a, b, seeds, decisive, smallest_difference),
-        chosen=FROM_STUDY if covered else FROM_OVERLAP,
-        across=tuple(_at(a, b, seeds, at, smallest_difference) for at in sorted(spread | set(covered))),
+        decisive=at(named[0] if named else low),
+        chosen=FROM_STUDY if named else FROM_OVERLAP,
+        across=tuple(at(each) for each in sorted(spread | set(named))),
         overlap=(low, high),
-        seeds=seeds,
+        seeds=where.seeds,
         left_out=left_out,
+        at_least=where.at_least,
     )
 
 
-def _at(a: Side, b: Side, seeds: Sequence[int], accuracy: float, smallest_difference: float) -> AtAccuracy:
+def _at(a: Side, b: Side, where: _Covered, accuracy: float, smallest_difference: float) -> AtAccuracy:
     curves: list[dict[int, list[Point]]] = []
     best: list[dict[int, str]] = []
-    for side in (a, b):
-        read = {seed: best_at(side[seed], accuracy) for seed in seeds}
+    for side, or_above in ((a, where.at_least), (b, False)):
+        read = {seed: best_at(side[seed], accuracy, or_above=or_above) for seed in where.seeds}
         # One point at the accuracy itself: the verdict reads it as it is, and nothing is interpolated twice.
         curves.append({seed: [(accuracy, found[0])] for seed, found in read.items() if found is not None})
         best.append({seed: found[1] for seed, found in read.items() if found is not None})
     matched = compare_at(curves[0], curves[1], accuracy, smallest_difference=smallest_difference)
+    if where.at_least and matched.outcome != BETTER:
+        matched = replace(matched, outcome=UNDECIDED, text=f"undecided, a lower bound ({matched.text})")
     return AtAccuracy(matched, best[0], best[1])
 
 

@@ -26,13 +26,16 @@ MSE ratio at equal accuracy: within each seed the efficient points of a method's
 (what two clients achieve, each used for a share of the images); every curve ends at the run without a surrogate on the
 same base defence, with the same noise, and nothing is extrapolated. Geometric mean over seeds, 95 % Student's t
 interval on log ratios. "(lowest)" marks a comparison at the lowest accuracy that all seeds of both sides cover, because
-the study names none that they all cover. SSIM: of the attack's images, first side /
-second side, in the same shares of the same runs; lower is more private. MSE counts slow waves most, SSIM edges: a
-defence that moves one alone hides less than it seems.
+the study names none that they all cover. "≥" marks a lower bound: the first side is more accurate than the second ever
+is, in some seeds, and counts with its least accurate efficient run there; shown where it says "better" alone, and its
+SSIM is that of the more accurate run. SSIM: of the attack's images, first side / second side, in the same shares of the
+same runs; lower is more private. MSE counts slow waves most, SSIM edges: a defence that moves one alone hides less than
+it seems.
 
 同准确率下的 MSE 比值：每个种子内，曲线前沿上的点以直线相连（两个客户端各用于一部分图像即可达到）；
 每条曲线都以同一基础防御、同样噪声、不加代理损失的那次运行为端点，不外推；
 对种子取几何平均，区间为对数比值的 95 % t 区间。
+“≥”表示下界：前者的准确率始终高于后者，故取其前沿上准确率最低的一次运行；仅在能说明“更好”时列出。
 SSIM 为同样的运行按同样份额计算的攻击图像相似度（前者 / 后者），越低越私密。
 MSE 主要反映慢波，SSIM 主要反映边缘：只改变其中一个的防御，隐藏的比看上去少。"""
 

@@ -40,6 +40,8 @@ DEFINITIONS = {
     "ci95": "95 % Student's t interval over seeds, on log ratios; null with fewer than two seeds",
     "accuracy_from": "the first accuracy of the study file that all seeds of both methods cover, otherwise the lowest "
     "that they all cover",
+    "at_least": "a is more accurate than b ever is, in some seeds, and counts with its least accurate efficient run: "
+    "mse_gain is a lower bound, kept where it says better alone",
     "hypervolume": "area of all (accuracy, MSE) that a seed's front beats and that beat the reference; mean over seeds",
     "stale": "results whose configuration is not (or not any more) a cell of a study file; they are never used",
     "seconds_per_epoch": "in methods and cells: median over a run's epochs, without validation; runs share machines, "

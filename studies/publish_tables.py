@@ -112,7 +112,7 @@ def comparisons_table(records: Iterable[Mapping[str, Any]]) -> str:
                 f"{record['a']} / {record['b']}",
                 record["data"],
                 f"{100 * record['accuracy']:.2f}{'' if record['accuracy_from'] == 'the study file' else ' (lowest)'}",
-                f"{record['mse_gain']:.3f}×",
+                f"{'≥ ' * record['at_least']}{record['mse_gain']:.3f}×",
                 interval(record["ci95"]),
                 f"{record['ssim_a']:.3f} / {record['ssim_b']:.3f}",
                 str(record["seeds"]),

@@ -69,13 +69,17 @@ def _comparison(
         reasons = [each["reason"] for each in missing if each["comparison"] == target["comparison"]]
         return _standing(threshold, None, None, None, reasons[0] if reasons else "not among the comparisons")
     gain, ci95 = record["mse_gain"], record["ci95"]
-    at = f"{gain:.3f}× at {100 * record['accuracy']:.2f} % accuracy, {record['seeds']} seeds, study {record['study']}"
+    at = (
+        f"{'at least ' * record['at_least']}{gain:.3f}× at {100 * record['accuracy']:.2f} % accuracy, "
+        f"{record['seeds']} seeds, study {record['study']}"
+    )
     if ci95 is None:
         return _standing(threshold, gain, None, None, f"{at}: no interval, so nothing is decided")
     why = f"{at}, 95 % interval {ci95[0]:.3f} to {ci95[1]:.3f}"
     if record["seeds"] < ENOUGH_SEEDS:
         return _standing(threshold, gain, ci95, None, f"{why}; a target is decided by {ENOUGH_SEEDS} seeds or more")
-    return _standing(threshold, gain, ci95, gain >= least and (above is None or ci95[0] > above), why)
+    met = gain >= least and (above is None or ci95[0] > above)
+    return _standing(threshold, gain, ci95, None if record["at_least"] and not met else met, why)
 
 
 def _worst_case(target: Mapping[str, Any], settings: Settings, experiments: Sequence[Experiment]) -> dict[str, Any]:

@@ -3,7 +3,14 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from studies.publish_matching import FROM_OVERLAP, FROM_STUDY, NotComparableError, Side, match, readable
+from studies.publish_matching import (
+    FROM_OVERLAP,
+    FROM_STUDY,
+    NotComparableError,
+    Side,
+    match,
+    readable,
+)
 
 SOUND: Side = {s: {"sound": [(0.80, 0.04 + s / 1000), (0.90, 0.02 + s / 1000)]} for s in (0, 1, 2)}
 NOISE: Side = {s: {"noise": [(0.82, 0.02), (0.92, 0.01 + s / 1000)]} for s in (0, 1, 2)}
@@ -57,7 +64,7 @@ def test_match__seeds_without_a_partner_or_a_shared_stretch_are_left_out_and_nam
     ("other", "message"),
     [
         ({5: NOISE[0]}, "no seed in common"),
-        ({0: {"noise": [(0.5, 0.02), (0.6, 0.01)]}}, r"no stretch of accuracy \(80.0–90.0 % against 50.0–60.0 %\)"),
+        ({0: {"noise": [(0.92, 0.02), (0.95, 0.01)]}}, r"no stretch of accuracy \(80.0–90.0 % against 92.0–95.0 %\)"),
         ({0: {"n": [(0.80, 0.2), (0.82, 0.1)]}, 1: {"n": [(0.85, 0.2), (0.9, 0.1)]}}, "all of the seeds 0, 1"),
     ],
 )
@@ -80,3 +87,38 @@ def test_match__a_gap_in_an_envelope_is_not_read() -> None:
     envelope = {s: {"low": [(0.80, 0.03), (0.82, 0.02)], "high": [(0.86, 0.02), (0.90, 0.01)]} for s in (0, 1)}
     found = match(SOUND, envelope, accuracies=[0.84])
     assert found.overlap == (0.86, 0.90) and found.chosen == FROM_OVERLAP
+
+
+def test_match__a_side_more_accurate_than_the_other_ever_is_counts_with_its_least_accurate_run() -> None:
+    weak = {s: {"noise": [(0.5, 0.02), (0.6 + s / 100, 0.01)]} for s in (0, 1, 2)}
+    found = match(SOUND, weak)
+    assert (found.at_least, found.chosen, found.seeds) == (True, FROM_OVERLAP, (0, 1, 2))
+    assert found.overlap == (0.5, 0.6) and found.decisive.matched.outcome == "better"
+    assert found.decisive.matched.mse_first == pytest.approx((0.040, 0.041, 0.042))
+    assert found.decisive.matched.mse_second == pytest.approx((0.02, 0.02, 0.02))
+
+
+@pytest.mark.parametrize("mse", [0.04, 0.2])
+def test_match__a_lower_bound_that_does_not_say_better_is_none(mse: float) -> None:
+    strong = {s: {"noise": [(0.5, mse), (0.6, mse / 2)]} for s in (0, 1, 2)}
+    with pytest.raises(NotComparableError, match="no stretch"):
+        match(SOUND, strong)
+    some = {**strong, 0: NOISE[0]}
+    found = match(SOUND, some)
+    assert (found.at_least, found.seeds, set(found.left_out)) == (False, (0,), {1, 2})
+
+
+def test_match__the_second_side_is_never_read_at_accuracies_above() -> None:
+    with pytest.raises(NotComparableError, match="no stretch"):
+        match({0: {"noise": [(0.5, 0.02), (0.6, 0.01)]}}, {0: SOUND[0]})
+
+
+def test_match__one_dominating_seed_joins_the_others_as_a_lower_bound() -> None:
+    sound = {**SOUND, 1: {"sound": [(0.95, 0.05), (0.96, 0.03)]}}
+    found = match(sound, NOISE, accuracies=[0.85])
+    assert found.seeds == (0, 1, 2) and found.at_least and found.decisive.matched.accuracy == 0.85
+    assert found.decisive.matched.mse_first == pytest.approx((0.030, 0.05, 0.032))
+
+
+def test_match__curves_that_overlap_are_no_lower_bound() -> None:
+    assert not match(SOUND, NOISE).at_least
