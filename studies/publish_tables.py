@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from attention_cem.studies.verdicts import BETTER, WORSE
 from studies.publish_rows import Row, Spread, attack_names, short_commit
 
 NOTHING = "–"
@@ -116,12 +117,27 @@ def comparisons_table(records: Iterable[Mapping[str, Any]]) -> str:
                 interval(record["ci95"]),
                 f"{record['ssim_a']:.3f} / {record['ssim_b']:.3f}",
                 str(record["seeds"]),
-                record["outcome"],
+                verdict(record),
                 comparison_source(record),
             ]
             for record in records
         ),
     )
+
+
+def verdict(record: Mapping[str, Any]) -> str:
+    """Better or worse by MSE, and whether SSIM says the same.
+
+    >>> verdict({"outcome": "better", "ssim_a": 0.5, "ssim_b": 0.4, "at_least": False})
+    'better, not by SSIM'
+    >>> verdict({"outcome": "better", "ssim_a": 0.3, "ssim_b": 0.4, "at_least": True})
+    'better'
+    """
+    outcome: str = record["outcome"]
+    less_alike = record["ssim_a"] < record["ssim_b"]
+    if outcome not in (BETTER, WORSE) or less_alike is (outcome == BETTER):
+        return outcome
+    return f"{outcome}, {'SSIM undecided' if record['at_least'] else 'not by SSIM'}"
 
 
 def comparison_source(record: Mapping[str, Any]) -> str:

@@ -70,7 +70,8 @@ def _comparison(
         return _standing(threshold, None, None, None, reasons[0] if reasons else "not among the comparisons")
     gain, ci95 = record["mse_gain"], record["ci95"]
     at = (
-        f"{'at least ' * record['at_least']}{gain:.3f}× at {100 * record['accuracy']:.2f} % accuracy, "
+        f"{'at least ' * record['at_least']}{gain:.3f}× at {100 * record['accuracy']:.2f} % accuracy "
+        f"(SSIM {record['ssim_a']:.2f} against {record['ssim_b']:.2f}), "
         f"{record['seeds']} seeds, study {record['study']}"
     )
     if ci95 is None:
