@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -203,10 +204,11 @@ def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[s
         "ssim_b": _ssim_at(found.decisive.matched.accuracy, found.decisive.best_b, of_b, False),
         **_variants(found.decisive, of_a, of_b),
         "overlap": list(found.overlap),
-        "across": [_short(each) for each in found.across],
+        "across": [_short(each, of_a, of_b, found.at_least) for each in found.across],
         "hypervolume": {"a": volumes[0], "b": volumes[1], "reference": list(reference)},
         "cost_ratio": summary["pairs"][0]["cost_ratio"],
         "budgets": sorted({each.budget for group in used for each in group}),
+        "receipts": {"passed": sum(point["receipt_ok"] for point in points), "runs": len(points)},
         "config_hashes": {"a": _hashes(used[0]), "b": _hashes(used[1])},
         "commits": sorted({each.commit for group in used for each in group}),
         "notes": notes,
@@ -234,13 +236,22 @@ def _curves(members: Mapping[str, list[Finished]]) -> Side:
     return curves
 
 
-def _ssim_at(accuracy: float, read: Mapping[int, str], members: Mapping[str, list[Finished]], or_above: bool) -> float:
-    """SSIM of the runs that the MSE at an accuracy was read from, in the same shares; mean over seeds."""
+def _ssim_at(
+    accuracy: float, read: Mapping[int, str], members: Mapping[str, list[Finished]], or_above: bool
+) -> float | None:
+    """SSIM of the runs that the MSE at an accuracy was read from, in the same shares; mean over seeds.
+
+    None where a run has none: images smaller than its window.
+    """
     by_seed = []
     for seed, method in read.items():
         of = {(each.result["accuracy"], each.result["mse"]): each for each in members[method] if each.seed == seed}
         shares = shares_at_accuracy(of, accuracy, or_above=or_above)
-        by_seed.append(sum(share * of[point].result["ssim"] for point, share in shares))
+        figures = [of[point].result.get("ssim") for point, _ in shares]
+        known = [float(ssim) for ssim in figures if ssim is not None and math.isfinite(ssim)]
+        if len(known) < len(shares):
+            return None
+        by_seed.append(sum(share * ssim for ssim, (_, share) in zip(known, shares, strict=True)))
     return fmean(by_seed)
 
 
@@ -250,12 +261,14 @@ def _variants(at: AtAccuracy, of_a: Mapping[str, Any], of_b: Mapping[str, Any]) 
     return {key: {str(seed): name for seed, name in best.items()} for key, best, members in both if len(members) > 1}
 
 
-def _short(at: AtAccuracy) -> dict[str, Any]:
+def _short(at: AtAccuracy, of_a: Mapping[str, Any], of_b: Mapping[str, Any], at_least: bool) -> dict[str, Any]:
     return {
         "accuracy": at.matched.accuracy,
         "mse_gain": at.gain,
         "ci95": None if at.ci95 is None else list(at.ci95),
         "outcome": at.matched.outcome,
+        "ssim_a": _ssim_at(at.matched.accuracy, at.best_a, of_a, at_least),
+        "ssim_b": _ssim_at(at.matched.accuracy, at.best_b, of_b, False),
     }
 
 

@@ -2,7 +2,8 @@
 
 A side of a comparison is one method, or several of which the best counts at each accuracy (an envelope). Nothing is
 extrapolated. Where the first side is more accurate than the second ever is, it is read at its least accurate efficient
-run: the ratio is then a lower bound, and stands where it says "better" alone.
+run: the ratio is then a lower bound, and can only say "better". A seed that cannot be read is left out because of its
+figures, so that the others alone decide nothing.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def match(a: Side, b: Side, *, accuracies: Sequence[float] = (), smallest_differ
     of the widest stretch they all cover: there the methods are at work most, and one run stands as it is.
 
     Where some seed of the first side is more accurate than the second ever is, a lower bound over more seeds takes the
-    place of the comparison, if it says "better".
+    place of the comparison.
 
     Raises:
         NotComparableError: no seed in common, or no accuracy.
@@ -125,11 +126,8 @@ def match(a: Side, b: Side, *, accuracies: Sequence[float] = (), smallest_differ
     if not shared:
         raise NotComparableError("the two sides have no seed in common")
     plain, above = (_covered(a, b, shared, at_least) for at_least in (False, True))
-    if len(above.seeds) > len(plain.seeds) or (above.common and not plain.common):
-        bound = _match(a, b, above, accuracies, smallest_difference)
-        if bound is not None and bound.decisive.matched.outcome == BETTER:
-            return bound
-    found = _match(a, b, plain, accuracies, smallest_difference)
+    wider = above.common and (len(above.seeds) > len(plain.seeds) or not plain.common)
+    found = _match(a, b, above if wider else plain, accuracies, smallest_difference)
     if found is not None:
         return found
     if not plain.seeds:
@@ -160,14 +158,16 @@ def _match(a: Side, b: Side, where: _Covered, accuracies: Sequence[float], small
     if not where.common:
         return None
 
+    unread = sorted((set(a) & set(b)) - set(where.seeds))
+
     def at(accuracy: float) -> AtAccuracy:
-        return _at(a, b, where, accuracy, smallest_difference)
+        found = _at(a, b, where, accuracy, smallest_difference)
+        return _undecided(found, f"{len(unread)} of the seeds cannot be read") if unread else found
 
     low, high = max(where.common, key=lambda each: each[1] - each[0])
     named = [each for each in accuracies if any(start <= each <= end for start, end in where.common)]
     spread = {low + (high - low) * step / (_ACROSS - 1) for step in range(1, _ACROSS - 1)} | {low, high}
     left_out = dict.fromkeys(sorted(set(a) ^ set(b)), "only one side has it")
-    unread = sorted((set(a) & set(b)) - set(where.seeds))
     left_out.update(dict.fromkeys(unread, "its two curves share no stretch of accuracy"))
     return Match(
         decisive=at(named[0] if named else low),
@@ -189,11 +189,18 @@ def _at(a: Side, b: Side, where: _Covered, accuracy: float, smallest_difference:
         curves.append({seed: [(accuracy, found[0])] for seed, found in read.items() if found is not None})
         best.append({seed: found[1] for seed, found in read.items() if found is not None})
     matched = compare_at(curves[0], curves[1], accuracy, smallest_difference=smallest_difference)
-    if where.at_least and matched.outcome != BETTER:
-        matched = replace(matched, outcome=UNDECIDED, text=f"undecided, a lower bound ({matched.text})")
-    return AtAccuracy(matched, best[0], best[1])
+    found = AtAccuracy(matched, best[0], best[1])
+    return _undecided(found, "a lower bound") if where.at_least and matched.outcome != BETTER else found
+
+
+def _undecided(found: AtAccuracy, why: str) -> AtAccuracy:
+    told = f"undecided, {why} ({found.matched.text})"
+    return replace(found, matched=replace(found.matched, outcome=UNDECIDED, text=told))
 
 
 def _told(side: Side) -> str:
-    reached = [each for methods in side.values() for each in readable(methods)]
-    return f"{100 * min(low for low, _ in reached):.1f}–{100 * max(high for _, high in reached):.1f} %"
+    reached = {seed: readable(methods) for seed, methods in sorted(side.items())}
+    return ", ".join(
+        f"seed {seed} {100 * min(low for low, _ in each):.1f}–{100 * max(high for _, high in each):.1f} %"
+        for seed, each in reached.items()
+    )

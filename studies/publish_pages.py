@@ -12,7 +12,14 @@ from studies.publish_figures import figure_name
 from studies.publish_reading import Experiment, StoredStudy
 from studies.publish_rows import Row, rows_of
 from studies.publish_settings import Page, Settings
-from studies.publish_tables import attacks_table, comparisons_table, settings_table, table, waves_table
+from studies.publish_tables import (
+    across_table,
+    attacks_table,
+    comparisons_table,
+    settings_table,
+    table,
+    waves_table,
+)
 
 HOW_TO_READ = """\
 Accuracy is the share of test images classified right from released features, scored once. MSE is the audit's worst
@@ -27,15 +34,16 @@ MSE ratio at equal accuracy: within each seed the efficient points of a method's
 same base defence, with the same noise, and nothing is extrapolated. Geometric mean over seeds, 95 % Student's t
 interval on log ratios. "(lowest)" marks a comparison at the lowest accuracy that all seeds of both sides cover, because
 the study names none that they all cover. "≥" marks a lower bound: the first side is more accurate than the second ever
-is, in some seeds, and counts with its least accurate efficient run there; shown where it says "better" alone, and its
-SSIM is that of the more accurate run. SSIM: of the attack's images, first side / second side, in the same shares of the
+is, in some seeds, and counts with its least accurate efficient run there, its SSIM too; it can only say "better". Where
+a seed cannot be read, the others decide nothing. Efficient runs are chosen by their test figures, for every method:
+more settings are more choice. SSIM: of the attack's images, first side / second side, in the same shares of the
 same runs; lower is more private. MSE counts slow waves most, SSIM edges: a defence that moves one alone hides less than
 it seems.
 
 同准确率下的 MSE 比值：每个种子内，曲线前沿上的点以直线相连（两个客户端各用于一部分图像即可达到）；
 每条曲线都以同一基础防御、同样噪声、不加代理损失的那次运行为端点，不外推；
 对种子取几何平均，区间为对数比值的 95 % t 区间。
-“≥”表示下界：前者的准确率始终高于后者，故取其前沿上准确率最低的一次运行；仅在能说明“更好”时列出。
+“≥”表示下界：前者的准确率始终高于后者，故取其前沿上准确率最低的一次运行；只能说明“更好”。有种子无法比较时不下结论。
 SSIM 为同样的运行按同样份额计算的攻击图像相似度（前者 / 后者），越低越私密。
 MSE 主要反映慢波，SSIM 主要反映边缘：只改变其中一个的防御，隐藏的比看上去少。"""
 
@@ -109,6 +117,9 @@ def _experiment(experiment: Experiment, compared: Compared) -> list[str]:
         records = list(compared.records.get(data, {}).values())
         if records:
             parts += [HOW_MATCHED, comparisons_table(records), *_remarks(records)]
+        ours = [record for record in records if record["a"].endswith("sound")]
+        if ours:
+            parts += ["The same at other accuracies 其他准确率", across_table(ours)]
         not_made = [each for each in compared.missing if each.data == data and each.a_exists and each.b_exists]
         parts += [f"Not comparable: {each.key}: {each.reason}." for each in not_made]
         parts += [_volumes(experiment, data), "Every setting 全部设置", settings_table(rows)]

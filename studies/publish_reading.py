@@ -9,12 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from attention_cem.studies import Cell, Study, load_study, read_result
 from attention_cem.training.config_reading import config_hash
 from studies.publish_settings import Settings, matches
 from studies.publish_stamps import orphans, result_files, study_files
+
+_REPEATED = ("accuracy", "mse")
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ class Experiment:
 def read_studies(root: Path, settings: Settings) -> list[StoredStudy]:
     """Every study that has results or is asked for, and its stored results.
 
-    A cell without one takes that of the same configuration and budget from another study: it would be the same run.
+    A cell without one takes that of the same configuration and budget from another study: it would be a repetition.
 
     Raises:
         ValueError: a study or a result cannot be read.
@@ -158,6 +161,28 @@ def read_studies(root: Path, settings: Settings) -> list[StoredStudy]:
     studies = [read_study(root, file) for file in study_files(root, settings)]
     stored = {(each.config_hash, each.budget): each for study in reversed(studies) for each in study.finished}
     return [_with_equal_runs(study, stored) for study in studies]
+
+
+def repeats(studies: Iterable[StoredStudy]) -> str:
+    """How far runs of one configuration under one budget lie from each other, in words; empty where there are none."""
+    groups: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for each in (each for stored in studies for each in stored.finished):
+        # of a borrowed result, study and cell are those it was made for
+        run = f"{each.study} {each.result['cell']}"
+        groups.setdefault((each.config_hash, each.budget), {})[run] = each.result
+    several = [list(group.values()) for group in groups.values() if len(group) > 1]
+    if not several:
+        return ""
+    apart = [[max(r[key] for r in group) - min(r[key] for r in group) for group in several] for key in _REPEATED]
+    points, mse = (
+        f"{scale * math.sqrt(fmean(x * x for x in each)):.{digits}f} in root mean square, at most "
+        f"{scale * max(each):.{digits}f}"
+        for each, scale, digits in zip(apart, (100, 1), (2, 4), strict=True)
+    )
+    return (
+        f"{len(several)} configurations were run more than once, with the same seed: on a GPU such runs are not equal. "
+        f"They lie apart by {points} points of accuracy, and by {mse} in MSE."
+    )
 
 
 def unexplained(root: Path, studies: Iterable[StoredStudy]) -> list[Stale]:
@@ -201,7 +226,7 @@ def read_study(root: Path, file: Path) -> StoredStudy:
             stale.append(Stale(_relative(root, path), reason))
         else:
             cell = (same_id or cells)[0]
-            finished[cell.id] = Finished(study.name, cell, result)
+            finished[cell.id] = Finished(plain(result.get("study") or study.name), cell, result)
     in_order = tuple(finished[cell.id] for cell in study.cells if cell.id in finished)
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
     return StoredStudy(study, _relative(root, file), sha256, in_order, tuple(stale))

@@ -102,9 +102,14 @@ class Row:
         found: dict[str, list[float]] = {}
         for each in self.members:
             parts, floors = each.result.get("waves") or {}, each.result.get("floor_waves") or {}
-            for band in (band for band in parts if floors.get(band)):
+            for band in (band for band in parts if floors.get(band) and parts[band] is not None):
                 found.setdefault(plain(band), []).append(parts[band] / floors[band])
         return {band: Spread.of(shares) for band, shares in found.items()}
+
+    @property
+    def seeds_with_waves(self) -> int:
+        """How many seeds `hidden` is of."""
+        return sum(bool(each.result.get("waves")) for each in self.members)
 
     @property
     def shutoff(self) -> Spread | None:

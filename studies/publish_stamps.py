@@ -56,18 +56,8 @@ def made_from(root: Path) -> dict[str, Inputs]:
     everything = {**shared, **{name: digest for each in by_study.values() for name, digest in each.items()}}
     benchmarks = {f"results/benchmarks/{file.name}": _digest([file]) for file in benchmark_files(root)}
     published = {PUBLISHED: _digest([root / PUBLISHED])}
-    made = {
-        page.file: {
-            **shared,
-            **{
-                key: digest
-                for name, each in by_study.items()
-                if settings.page_of(name) == page
-                for key, digest in each.items()
-            },
-        }
-        for page in settings.pages
-    }
+    # A study may borrow the equal runs of any other.
+    made: dict[str, Inputs] = {page.file: dict(everything) for page in settings.pages}
     made.update({COST: {**everything, **benchmarks}, PAPER: {**everything, **published}})
     made.update({file: {**everything, **benchmarks} for file in (SUMMARY, INDEX, FRONT)})
     return made

@@ -41,7 +41,9 @@ DEFINITIONS = {
     "accuracy_from": "the first accuracy of the study file that all seeds of both methods cover, otherwise the lowest "
     "that they all cover",
     "at_least": "a is more accurate than b ever is, in some seeds, and counts with its least accurate efficient run: "
-    "mse_gain is a lower bound, kept where it says better alone",
+    "mse_gain is a lower bound, of ci95 only the lower end counts, and outcome is better or undecided",
+    "receipts": "of the runs that both curves are made of, how many have audits that stand on passing receipts",
+    "proven": "of targets: whether all of these have",
     "hypervolume": "area of all (accuracy, MSE) that a seed's front beats and that beat the reference; mean over seeds",
     "stale": "results whose configuration is not (or not any more) a cell of a study file; they are never used",
     "seconds_per_epoch": "in methods and cells: median over a run's epochs, without validation; runs share machines, "

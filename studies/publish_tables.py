@@ -77,14 +77,16 @@ def waves_table(rows: Sequence[Row]) -> str:
     bands = list(dict.fromkeys(band for row in rows for band in row.hidden))
     if not bands:
         return ""
+    head = ["method", "σ", "λ or weight", "accuracy %", "of seeds"]
     return table(
-        ["method", "σ", "λ or weight", "accuracy %", *(f"waves {band}" for band in bands), "study · config · commit"],
+        [*head, *(f"waves {band}" for band in bands), "study · config · commit"],
         (
             [
                 row.method,
                 number(row.sigma),
                 row.strength,
                 row.accuracy.text(2, 100),
+                f"{row.seeds_with_waves} of {row.seeds}",
                 *(spread(row.hidden.get(band), 2) for band in bands),
                 row.source,
             ]
@@ -114,8 +116,8 @@ def comparisons_table(records: Iterable[Mapping[str, Any]]) -> str:
                 record["data"],
                 f"{100 * record['accuracy']:.2f}{'' if record['accuracy_from'] == 'the study file' else ' (lowest)'}",
                 f"{'≥ ' * record['at_least']}{record['mse_gain']:.3f}×",
-                interval(record["ci95"]),
-                f"{record['ssim_a']:.3f} / {record['ssim_b']:.3f}",
+                interval(record["ci95"], at_least=record["at_least"]),
+                both_ssim(record),
                 str(record["seeds"]),
                 verdict(record),
                 comparison_source(record),
@@ -134,10 +136,38 @@ def verdict(record: Mapping[str, Any]) -> str:
     'better'
     """
     outcome: str = record["outcome"]
-    less_alike = record["ssim_a"] < record["ssim_b"]
-    if outcome not in (BETTER, WORSE) or less_alike is (outcome == BETTER):
+    if outcome not in (BETTER, WORSE) or None in (record["ssim_a"], record["ssim_b"]):
+        return outcome
+    if (record["ssim_a"] < record["ssim_b"]) is (outcome == BETTER):
         return outcome
     return f"{outcome}, {'SSIM undecided' if record['at_least'] else 'not by SSIM'}"
+
+
+def both_ssim(record: Mapping[str, Any], digits: int = 3) -> str:
+    """SSIM of the first side and of the second, or dashes."""
+    return " / ".join(
+        NOTHING if each is None else f"{each:.{digits}f}" for each in (record["ssim_a"], record["ssim_b"])
+    )
+
+
+def across_table(records: Iterable[Mapping[str, Any]]) -> str:
+    """Comparisons at every accuracy that was read, so that none is chosen for its figure."""
+    return table(
+        ["comparison", "accuracy %", "MSE ratio", "95 % interval", "SSIM", "verdict", "study · config · commit"],
+        (
+            [
+                f"{record['a']} / {record['b']}",
+                f"{100 * at['accuracy']:.2f}",
+                f"{'≥ ' * record['at_least']}{at['mse_gain']:.3f}×",
+                interval(at["ci95"], at_least=record["at_least"]),
+                both_ssim(at),
+                verdict({**at, "at_least": record["at_least"]}),
+                comparison_source(record),
+            ]
+            for record in records
+            for at in record["across"]
+        ),
+    )
 
 
 def comparison_source(record: Mapping[str, Any]) -> str:
@@ -151,7 +181,6 @@ def comparison_source(record: Mapping[str, Any]) -> str:
 
 def targets_table(targets: Iterable[Mapping[str, Any]]) -> str:
     """Each target and where we stand."""
-    words = {True: "yes", False: "no", None: "open"}
     return table(
         ["target", "threshold", "figure", "met", "why"],
         (
@@ -159,12 +188,21 @@ def targets_table(targets: Iterable[Mapping[str, Any]]) -> str:
                 target["name"],
                 target["threshold"],
                 NOTHING if target["figure"] is None else f"{target['figure']:.4g}",
-                words[target["met"]],
+                met_in_words(target),
                 target["why"],
             ]
             for target in targets
         ),
     )
+
+
+def met_in_words(target: Mapping[str, Any]) -> str:
+    """Yes, no or open; a yes that stands on attacks without receipts says so."""
+    if target["met"] is None:
+        return "open"
+    if not target["met"]:
+        return "no"
+    return "yes, by screening" if target.get("proven") is False else "yes"
 
 
 def number(value: float | None) -> str:
@@ -177,9 +215,11 @@ def spread(value: Spread | None, digits: int) -> str:
     return NOTHING if value is None else value.text(digits)
 
 
-def interval(ci95: Sequence[float] | None) -> str:
-    """An interval, or why there is none."""
-    return "none (one seed)" if ci95 is None else f"{ci95[0]:.3f} to {ci95[1]:.3f}"
+def interval(ci95: Sequence[float] | None, *, at_least: bool = False) -> str:
+    """An interval, or why there is none; of a lower bound its lower end alone."""
+    if ci95 is None:
+        return "none (one seed)"
+    return f"above {ci95[0]:.3f}" if at_least else f"{ci95[0]:.3f} to {ci95[1]:.3f}"
 
 
 def _attack(row: Row, name: str) -> str:

@@ -12,6 +12,7 @@ from studies.publish_reading import Experiment
 from studies.publish_rows import Row, rows_of, short_commit
 from studies.publish_settings import Settings
 from studies.publish_stamps import benchmark_files
+from studies.publish_tables import both_ssim, interval
 
 SETTING = ("mode", "batch", "classes")
 
@@ -46,6 +47,8 @@ def cost_figures(root: Path) -> dict[str, Any]:
     for file in benchmark_files(root):
         figures = json.loads(file.read_text(encoding="utf-8"))
         rows, machine = figures["rows"], figures["machine"]
+        if not rows:
+            continue
         commit = short_commit(figures.get("commit") or "unknown")
         setting = [rows[0][key] for key in SETTING]
         seconds = {row["method"]: row["epoch_s"] for row in rows if [row[key] for key in SETTING] == setting}
@@ -71,16 +74,23 @@ def _comparison(
     gain, ci95 = record["mse_gain"], record["ci95"]
     at = (
         f"{'at least ' * record['at_least']}{gain:.3f}× at {100 * record['accuracy']:.2f} % accuracy "
-        f"(SSIM {record['ssim_a']:.2f} against {record['ssim_b']:.2f}), "
+        f"(SSIM {both_ssim(record, 2)}), "
         f"{record['seeds']} seeds, study {record['study']}"
     )
     if ci95 is None:
         return _standing(threshold, gain, None, None, f"{at}: no interval, so nothing is decided")
-    why = f"{at}, 95 % interval {ci95[0]:.3f} to {ci95[1]:.3f}"
+    why = f"{at}, 95 % interval {interval(ci95, at_least=record['at_least'])}"
+    receipts = record["receipts"]
+    proven = receipts["passed"] == receipts["runs"]
+    if not proven:
+        why += f"; {receipts['passed']} of {receipts['runs']} runs have a passing receipt"
     if record["seeds"] < ENOUGH_SEEDS:
         return _standing(threshold, gain, ci95, None, f"{why}; a target is decided by {ENOUGH_SEEDS} seeds or more")
+    if record["left_out_seeds"]:
+        return _standing(threshold, gain, ci95, None, f"{why}; seeds are left out, so nothing is decided")
     met = gain >= least and (above is None or ci95[0] > above)
-    return _standing(threshold, gain, ci95, None if record["at_least"] and not met else met, why)
+    standing = _standing(threshold, gain, ci95, None if record["at_least"] and not met else met, why)
+    return {**standing, "proven": proven}
 
 
 def _worst_case(target: Mapping[str, Any], settings: Settings, experiments: Sequence[Experiment]) -> dict[str, Any]:
@@ -96,10 +106,18 @@ def _worst_case(target: Mapping[str, Any], settings: Settings, experiments: Sequ
     if not reached:
         highest = max(row.accuracy.mean for row in rows)
         why = f"no setting reaches the accuracy: the highest is {100 * highest:.2f} %"
-        cells = [cell for each in experiments for stored in each.studies for cell in stored.missing]
-        waiting = sum(settings.defence_and_core(cell.method) == meant for cell in cells)
+        waiting = [
+            stored.study.budget
+            for each in experiments
+            for stored in each.studies
+            for cell in stored.missing
+            if cell.config.data.name == data and settings.defence_and_core(cell.method) == meant
+        ]
         if waiting:
-            return _standing(threshold, None, None, None, f"{why}; {waiting} runs are still missing")
+            told = (
+                f"{why}; {len(waiting)} runs are still missing, {waiting.count(budget)} of them with {budget} attacks"
+            )
+            return _standing(threshold, None, None, None, told)
         return _standing(threshold, None, None, False, why)
     best = max(reached, key=lambda row: (row.budgets == (budget,), row.mse.mean))
     return _standing(threshold, best.mse.mean, None, *_worst_case_verdict(best, mse, budget))

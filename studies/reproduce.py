@@ -65,6 +65,10 @@ def run_missing(root: Path, stored: StoredStudy, run: Callable[[Study], Any]) ->
     study = load_study(root / stored.file, root / "runs" / "studies" / stored.name)
     for each in stored.finished:
         write_result(study.result_file(each.cell.id), each.result)
+    for cell in stored.missing:
+        file = study.result_file(cell.id)
+        if file.is_file() and (before := read_result(file).get("budget")) != study.budget:
+            file.rename(file.with_suffix(f".{before}.json"))  # attacked otherwise: it is run again, nothing is lost
     try:
         run(study)
     finally:

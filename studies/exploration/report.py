@@ -203,16 +203,16 @@ a seed lie around that accuracy within three points of each other.
   temperature included), lie on that curve too.
 - Of the single penalties the closed-form attacker with random features is the best. It is best solved at every step:
   following the client by three products a step and an inverse of up to 10 steps ago costs a fraction and loses part of
-  the gain, one of up to 44 steps ago loses more, one that is kept for 22 steps is worse than none. A correction place
-  by place does not pay, as a penalty.
+  the gain, one of up to 44 steps ago loses more, one that is kept for 22 steps is no better than noise. A correction
+  place by place does not pay, as a penalty.
 - An adversarial inverter adds to every design and leaves little between them: at the higher accuracy slots and
   log-determinant lead, k-means CEM and the closed-form attacker follow, and the inverter alone, with more noise instead
   of a surrogate, is not far behind. k-means CEM with λ tied to the step size does worse there than that noise.
 - What the client never sees can only be guessed from the rest: taking the slowest waves out of the image before the
-  client adds most, needs no training, and the longer attack finds hardly more. It adds to k-means CEM as well: near
+  client adds most and needs no training. It adds to k-means CEM as well: near
   the accuracy of the blind client itself, most of the gain is the blindness. All of this is MSE: edges stay, and by
   SSIM a blind client alone shows more than k-means CEM does at the same accuracy ([main](main.md),
-  [stacked](stacked.md)); together with the closed-form attacker both measures fall.
+  [stacked](stacked.md)); with the closed-form attacker SSIM falls too, most where it is set strongly.
 - Noise shaped as z varies within classes is worse than plain noise at the same accuracy. Why was not looked into.
 - Four times as many epochs lift the accuracy of all and leave the order as it is, by two runs each; those of k-means
   CEM lie further apart than it and slots do.

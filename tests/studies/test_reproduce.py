@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +120,19 @@ def test_chosen_studies__are_named_by_patterns_in_the_order_of_the_pages(tmp_pat
 def test_main__an_unknown_study_is_named_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nothing-like-this"]) == 2
     assert "reproduce: no study of the results pages is called 'nothing-like-this'" in capsys.readouterr().err
+
+
+def test_reproduce__a_cell_attacked_with_another_budget_is_run_again_and_its_result_kept_aside(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN)
+    assert reproduce(root, missing=True, runner=runner) == {"main-cifar10": Standing(36, 0, 36)}
+    file = root / "studies" / "main-cifar10.toml"
+    file.write_text(MAIN.replace('budget = "standard"', 'budget = "thorough"'))
+    shutil.rmtree(root / "results/studies/main-cifar10")
+
+    def thorough(cell: Cell, place: CellPlace) -> dict[str, Any]:
+        return {**runner(cell, place), "budget": "thorough"}
+
+    assert reproduce(root, missing=True, runner=thorough) == {"main-cifar10": Standing(36, 0, 36)}
+    (stored,) = read_studies(root, read_settings(root))
+    assert len(stored.finished) == 36 and not stored.missing
+    assert len(list((root / "runs/studies/main-cifar10/results").glob("*.standard.json"))) == 36
