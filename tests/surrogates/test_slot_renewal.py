@@ -17,3 +17,18 @@ def test_slot_mixture__many_classes_are_renewed_in_turn_also_after_loading() -> 
         loaded.load_state_dict(surrogate.state_dict())
         assert loaded._next_row == surrogate._next_row == (first + 128) % 200
     assert renewed[:56].all() and not renewed[56:128].any()
+
+
+def test_slot_mixture__full_axes_of_few_samples_do_not_make_the_loss_jump() -> None:
+    """Still features of one Gaussian a class, fewer samples in memory than axes: new axes say hardly more than old."""
+    torch.manual_seed(0)
+    dims, classes, pool = 64, 4, 800
+    surrogate = SlotMixtureCEM(dims, classes, reseed_every=20, bank_size=16, covariance="full", cross_fit=True)
+    z = 0.2 * torch.randn(classes, dims)[torch.arange(pool) % classes] + 0.1 * torch.randn(pool, dims)
+    losses = []
+    for _ in range(50):
+        index = torch.randint(pool, (64,))
+        losses.append(float(surrogate(z[index], index % classes, sample=index).rob_loss.detach()))
+    before, after = losses[35:40], losses[40:45]  # new axes with the call of number 40
+    print(f"before {max(before):.2f}, after {max(after):.2f}")
+    assert max(after) < 1.5 * max(before)

@@ -1,4 +1,4 @@
-"""Run under torchrun: the gradients of one step, and the surrogate's state after it, for every surrogate."""
+"""Run under torchrun: the gradients of one step, and all states after it, for every surrogate and penalty."""
 
 import sys
 from pathlib import Path
@@ -16,6 +16,8 @@ def main() -> None:
         for name in NAMES:
             result = one_step(name, world)
             save_file(contiguous(result), str(Path(sys.argv[1]) / f"{name}-{world.rank}.safetensors"))
+        flags = {"one": world.all(torch.tensor(world.rank == 0)), "both": world.all(torch.tensor(True))}
+        save_file(contiguous(flags), str(Path(sys.argv[1]) / f"flags-{world.rank}.safetensors"))
 
 
 def contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -53,15 +53,21 @@ def test_two_processes__gradients_equal_those_of_one_on_the_joined_batch(two_ran
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_two_processes__hold_the_same_surrogate_state(two_ranks: Path, name: str) -> None:
+def test_two_processes__hold_the_same_states(two_ranks: Path, name: str) -> None:
     first, second = (load_file(two_ranks / f"{name}-{rank}.safetensors") for rank in (0, 1))
     assert first.keys() == second.keys()
     for key, value in first.items():
         assert torch.equal(value, second[key]), key
 
 
-def test_gradients__the_surrogate_takes_part_in_them() -> None:
-    """Guards the comparison above: it would also hold if the surrogate were ignored."""
+def test_two_processes__a_flag_counts_if_it_is_set_on_both(two_ranks: Path) -> None:
+    for rank in (0, 1):
+        flags = load_file(two_ranks / f"flags-{rank}.safetensors")
+        assert not bool(flags["one"]) and bool(flags["both"])
+
+
+def test_gradients__surrogate_and_penalty_take_part_in_them() -> None:
+    """Guards the comparison above: it would also hold if they were ignored."""
     for name in NAMES:
         gradients = one_step(name, World())
         assert bool(gradients["client.0.weight"].any()), name

@@ -235,3 +235,20 @@ def test_training_step__defences_with_their_own_layers_are_trained() -> None:
     step(*batch(0), SurrogateMode.ACTIVE)
     changed = [not torch.equal(value, stack.state_dict()[key]) for key, value in before.items()]
     assert all(changed)
+
+
+def test_training_step__the_surrogate_trains_the_layers_of_a_defence_in_front_of_it() -> None:
+    """λ times the gradient that rob_loss has in them: they belong to the client."""
+    gradients = []
+    for lambd in (0.0, 3.0, 6.0):
+        stack = build_stack([{"name": "information_bottleneck", "weight": 0.1, "z_shape": [2, 4, 4]}]).double()
+        step = make_step(halves(), make_surrogate("gated"), stack)
+        step.lambd.fill_(lambd)
+        torch.manual_seed(7)
+        step.gradients(*batch(0), SurrogateMode.ACTIVE)
+        gradients.append([parameter.grad.clone() for parameter in stack.trainable_parameters()])
+    none, once, twice = gradients
+    parts = [(b - a, c - a) for a, b, c in zip(none, once, twice, strict=True)]
+    assert any(bool(part.any()) for part, _ in parts)
+    for part, double in parts:
+        torch.testing.assert_close(double, 2 * part)

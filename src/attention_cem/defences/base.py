@@ -97,6 +97,8 @@ class PenaltyDefence(Defence):
 
     weight: float
     sees: Literal["clean", "defended"] = "clean"
+    of_whole_batch: ClassVar[bool] = False
+    """Whether the term is no mean over samples, so that several processes must compute it on their joined batch."""
 
     @abstractmethod
     def term(self, x: Tensor, z: Tensor, y: Tensor) -> Tensor:

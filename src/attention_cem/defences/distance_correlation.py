@@ -71,6 +71,7 @@ class DistanceCorrelation(PenaltyDefence):
     """
 
     name: ClassVar[str] = "distance_correlation"
+    of_whole_batch: ClassVar[bool] = True
 
     def __init__(self, weight: float) -> None:
         super().__init__()

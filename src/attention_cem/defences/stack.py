@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Generator, Tensor, nn
@@ -12,6 +12,8 @@ from .base import ClientDefence, Defence, FeatureDefence, PenaltyDefence
 from .channel_pruning import prunable_filters
 from .randomness import Draw, NoiseSource, SuppliedNoise
 from .registry import build_defence
+
+Join = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 class DefenceStack(nn.Module):
@@ -79,18 +81,22 @@ class DefenceStack(nn.Module):
             z = defence.emission(z)
         return z
 
-    def penalties(self, x: Tensor, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def penalties(self, x: Tensor, z: Tensor, y: Tensor, *, join: Join | None = None) -> dict[str, Tensor]:
         """Weighted terms of the client's loss, by the defence's name.
 
         Args:
             x: images ``(N, C, H, W)`` in [0, 1] (inputs of any shape for distance correlation).
             z: the client's output ``(N, ...)``, before this stack.
             y: labels ``(N,)``.
+            join: of several processes, gives the three of all of them, z with its gradient; for terms that are no mean
+                over samples.
         """
-        return {
-            defence.name: defence.weight * defence.term(x, self._seen_by(defence, z), y)
-            for defence in self._penalty_defences()
-        }
+        terms = {}
+        for defence in self._penalty_defences():
+            batch = (x, self._seen_by(defence, z), y)
+            batch = join(*batch) if join is not None and defence.of_whole_batch else batch
+            terms[defence.name] = defence.weight * defence.term(*batch)
+        return terms
 
     def train_adversaries(self, x: Tensor, z: Tensor) -> dict[str, Tensor]:
         """One round of training for every defence that has its own adversary; ``z`` is detached here.

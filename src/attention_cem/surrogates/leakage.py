@@ -21,8 +21,9 @@ class LinearLeakage(RunningLeastSquares):
 
     .. math:: \frac{\mathrm{tr}\left(C_{xz}(C_{zz}+\sigma^2I)^{-1}C_{zx}\right)}{\mathrm{tr}\,C_{xx}} \in [0,1]
 
-    with within-class covariances; see `RunningLeastSquares`. As a monitor it bounds the leakage from below (a stronger
-    attacker recovers more); its gradient makes it a penalty.
+    with within-class covariances; see `RunningLeastSquares`. Its gradient makes it a penalty. Measured on the samples
+    the attacker was solved on, it reads about width / effective samples for a client that leaks nothing; the trainer's
+    monitor measures on other images, and bounds the leakage from below: a stronger attacker recovers more.
 
     Args:
         feature_dim: D. image_dim: values in one image. reg_strength: σ.

@@ -18,8 +18,7 @@ from attention_cem.surrogates.local_leakage import LocalLeakage
 class LinearLeakagePenalty(PenaltyDefence):
     """weight · the share of the within-class variance of x that a closed-form attacker recovers from z + noise.
 
-    See :class:`LinearLeakage` and :class:`LocalLeakage`. The attacker is solved, not trained: it cannot lag behind, and
-    what is penalised is a lower bound on what any attacker recovers.
+    See :class:`LinearLeakage` and :class:`LocalLeakage`. The attacker is solved, not trained: it cannot lag behind.
 
     Args:
         weight: weight of the share in the client's loss; the share lies in [0, 1].
@@ -43,6 +42,7 @@ class LinearLeakagePenalty(PenaltyDefence):
     """
 
     name: ClassVar[str] = "linear_leakage"
+    of_whole_batch: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -40,7 +40,11 @@ def renew_slots(surrogate: SlotMixtureCEM, begin: int) -> int:
 
 
 def _renew_axes(surrogate: SlotMixtureCEM, rows: int) -> None:
-    """Principal axes of the covariance within slots, pooled over all rows."""
+    """Principal axes of the covariance within slots, pooled over all rows.
+
+    In the axes of the samples themselves the smallest variances come out far too small: they are drawn towards the mean
+    of all as if as many samples as there are axes had that one.
+    """
     scatter, samples = torch.zeros_like(surrogate.basis), surrogate.pooled_variance.new_zeros(())
     for index in torch.arange(rows, device=surrogate.seed.device).split(_CHUNK):
         bank, valid = surrogate.memory.read(index, surrogate.calls)
@@ -52,6 +56,8 @@ def _renew_axes(surrogate: SlotMixtureCEM, rows: int) -> None:
             products, known = within_component_scatter(bank, assigned), valid.sum()
         scatter, samples = scatter + products, samples + known
     scale, axes = torch.linalg.eigh(scatter / samples.clamp_min(1))
+    dims, count = scale.shape[-1], samples.reshape(*scale.shape[:-1], 1)
+    scale = (count * scale + dims * scale.mean(-1, keepdim=True)) / (count + dims)
     surrogate.basis.copy_(axes.flip(-1))
     surrogate.pooled_variance.copy_(scale.flip(-1).clamp_min(0))
 

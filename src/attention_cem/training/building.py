@@ -177,12 +177,12 @@ def build_networks(
             blind = BlindInput(*image_shape[1:], config.model.blind_frequencies, config.model.blind_contrast)
             model.client = nn.Sequential(blind, model.client)
     z_shape = z_shape_of(model.client, image_shape)
+    defences = [{"name": name, **parameters} for name, parameters in config.defence.items()]
+    context = model_context(model.client, z_shape, image_shape) | {"noise_sigma": DEFAULT_SIGMA}
+    # What the noise of them all comes to is known once they are built; the closed-form attacker has to live with it.
+    context["noise_sigma"] = build_stack(defences, context).noise_std() or DEFAULT_SIGMA
     seed_stream(cpu, "defences", config.train.seed)
-    stack = build_stack(
-        [{"name": name, **parameters} for name, parameters in config.defence.items()],
-        model_context(model.client, z_shape, image_shape)
-        | {"noise_sigma": config.defence.get("gaussian_noise", {}).get("sigma") or DEFAULT_SIGMA},
-    )
+    stack = build_stack(defences, context)
     seed_stream(cpu, "surrogate", config.train.seed)
     surrogate = _surrogate(config, stack, prod(z_shape), num_classes, cross_fit)
     model.to(device).train()

@@ -1,6 +1,6 @@
 """Merge the task's and the surrogate's gradients at the cut, and run the client's backward once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,22 +19,32 @@ class RobGradients(NamedTuple):
     """Gradient with respect to the feature; None if rob_loss does not depend on it."""
     estimator: list[tuple[nn.Parameter, Tensor]]
     """The estimator's parameters with their gradients."""
+    emission: list[tuple[nn.Parameter, Tensor]]
+    """The same of what defences learn between the feature and the estimator: a part of the client."""
     finite: Tensor
     """() bool: whether rob_loss and all its gradients are finite."""
 
 
 def rob_gradients(
-    feature: Tensor, rob_loss: Tensor, estimator: nn.Module | Iterable[nn.Parameter] = ()
+    feature: Tensor,
+    rob_loss: Tensor,
+    estimator: nn.Module | Iterable[nn.Parameter] = (),
+    emission: Iterable[nn.Parameter] = (),
 ) -> RobGradients:
-    """Gradients of rob_loss; arguments as for `backward_at_cut`, of which this is the first half."""
+    """Gradients of rob_loss; arguments as for `backward_at_cut`, of which this is the first half.
+
+    ``emission`` are parameters of the client that lie behind the feature.
+    """
     if not feature.is_leaf or not feature.requires_grad:
         raise ValueError("feature must come from detach_at_cut(z): a leaf tensor that requires a gradient")
     parameters = estimator.parameters() if isinstance(estimator, nn.Module) else estimator
     learned = [p for p in parameters if p.requires_grad]
-    at_cut, *own = torch.autograd.grad(rob_loss, [feature, *learned], allow_unused=True, retain_graph=False)
-    present = [g for g in (at_cut, *own) if g is not None]
+    behind = list(emission)
+    at_cut, *found = torch.autograd.grad(rob_loss, [feature, *learned, *behind], allow_unused=True, retain_graph=False)
+    present = [g for g in (at_cut, *found) if g is not None]
     finite = torch.stack([torch.isfinite(t).all() for t in (rob_loss.detach(), *present)]).all()
-    return RobGradients(at_cut, [(p, g) for p, g in zip(learned, own, strict=True) if g is not None], finite)
+    own, others = found[: len(learned)], found[len(learned) :]
+    return RobGradients(at_cut, _present(learned, own), _present(behind, others), finite)
 
 
 def merge_at_cut(
@@ -53,10 +63,10 @@ def merge_at_cut(
     at_cut = torch.zeros_like(z) if task_gradient is None else task_gradient
     if rob.at_cut is not None:
         at_cut = at_cut + lambd * torch.where(rob.finite, rob.at_cut, 0)
-    factor = lambd if plain_sum else 1
-    for parameter, gradient in rob.estimator:
-        gradient = factor * torch.where(rob.finite, gradient, 0)
-        parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+    for pairs, factor in ((rob.estimator, lambd if plain_sum else 1), (rob.emission, lambd)):
+        for parameter, gradient in pairs:
+            gradient = factor * torch.where(rob.finite, gradient, 0)
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
     z.backward(at_cut)
     return ~rob.finite
 
@@ -113,3 +123,9 @@ def backward_at_cut(
     rob = rob_gradients(feature, rob_loss, estimator)
     task_loss.backward()
     return merge_at_cut(z, feature.grad, rob, lambd=lambd, plain_sum=plain_sum)
+
+
+def _present(
+    parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]
+) -> list[tuple[nn.Parameter, Tensor]]:
+    return [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]

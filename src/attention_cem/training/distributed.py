@@ -68,6 +68,12 @@ class World:
             dist.all_reduce(tensor)
         return tensor
 
+    def all(self, flag: Tensor) -> Tensor:
+        """() bool tensor: whether the flag is set on all ranks; waits for no device."""
+        if self.size == 1:
+            return flag
+        return self.sum_(flag.to(torch.int32)) == self.size
+
     def any(self, flag: bool, device: torch.device) -> bool:
         """Whether the flag is set on any rank; waits for the others."""
         if self.size == 1:

@@ -119,7 +119,8 @@ class TrainingStep:
         feature = detach_at_cut(z)
         with self._beside():
             adversaries = self.stack.train_adversaries(images, feature)
-            penalties = self.stack.penalties(images, feature, labels)
+            join = self._join_batch if self.world.size > 1 else None
+            penalties = self.stack.penalties(images, feature, labels, join=join)
             of_penalties = self._penalty_gradients(feature, penalties)
             active = mode is SurrogateMode.ACTIVE and self.surrogate is not None
             output, rob = self._estimate_with_gradients(feature, labels, sample) if active else (None, None)
@@ -185,7 +186,11 @@ class TrainingStep:
     ) -> tuple[SurrogateOutput, RobGradients]:
         output = self._estimate(feature, labels, sample)
         scaled = self.settings.attention_loss_scale * output.rob_loss
-        return output, rob_gradients(feature, scaled, self.surrogate or ())
+        rob = rob_gradients(feature, scaled, self.surrogate or (), self.stack.trainable_parameters())
+        return output, rob._replace(finite=self.world.all(rob.finite))
+
+    def _join_batch(self, x: Tensor, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.world.gather(x), self.world.gather_with_gradient(z), self.world.gather(y)
 
     def _estimate(self, feature: Tensor, labels: Tensor, sample: Tensor | None) -> SurrogateOutput:
         joined = self.world.gather_with_gradient(self.stack.emission(feature))
