@@ -159,6 +159,8 @@ def test_write_challenge__refuses_sets_that_prove_nothing(tmp_path: Path) -> Non
     arguments = {"client": identity_client(), "stack": noise(0.1)}
     with pytest.raises(ValueError, match="never saw"):
         write_challenge(tmp_path / "a", attacker=data.train, test=data.train, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least 2 attacker images and 1 test image, got 1 and 20"):
+        write_challenge(tmp_path / "d", attacker=data.train.limit(1, 0), test=data.test, **arguments)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="draws"):
         write_challenge(tmp_path / "b", attacker=data.train, test=data.test, test_draws=0, **arguments)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="both members and non_members"):

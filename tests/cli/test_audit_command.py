@@ -124,17 +124,40 @@ def test_audit__an_altered_challenge_is_refused_by_name_and_hash(
         (["RUN", "--limit", "many"], "whole number of at least 1, got 'many'"),
         (["RUN", "--device", "cuda:99"], "'cuda:99' is not there"),
         (["RUN", "--budget", "quick", "--limit", "10"], "a weaker one does not replace it"),
+        (["RUN", "-o", "RUN/run.json"], "run.json is a file, expected a folder; name another folder with -o"),
+        (["RUN", "-o", "new", "--limit", "1"], "at least 2 attacker images and 1 test image, got 1 and 1"),
+        (["RUN", "--calibration-cache", "RUN/run.json"], "name another folder with --calibration-cache"),
     ],
 )
 def test_audit__bad_requests_are_refused_in_one_line(
     run: Path, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (run / "audit.json").read_bytes()
-    assert main(["audit", *(str(run) if each == "RUN" else each for each in arguments)]) == 2
-    refused = capsys.readouterr().err
+    assert main(["audit", *(each.replace("RUN", str(run)) for each in arguments)]) == 2
+    refused = capsys.readouterr().err.removeprefix("writing the challenge to new/challenge\n")
     assert refused.startswith("attention-cem audit: error: ") and refused.count("\n") == 1
     assert told in refused
     assert (run / "audit.json").read_bytes() == before
+
+
+def test_audit__damaged_records_and_weights_come_with_a_remedy(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = tmp_path / "run"
+    shutil.copytree(run, damaged)
+    record = damaged / "audit" / "audit.json"
+    record.write_bytes(record.read_bytes()[:200])
+    assert main(["audit", str(damaged), "--budget", "quick", "--device", "cpu"]) == 2
+    told = capsys.readouterr().err
+    assert f"{record} is not valid JSON" in told and told.endswith("; delete it and call again\n")
+    record.unlink()
+    assert main(["audit", str(damaged), "--budget", "quick", "--device", "cpu", "--quiet"]) == 0
+    best = damaged / "checkpoints" / "best.safetensors"
+    best.write_bytes(best.read_bytes()[:500])
+    capsys.readouterr()
+    assert main(["audit", str(damaged), "--budget", "quick", "--device", "cpu"]) == 1
+    told = capsys.readouterr().err
+    assert "best.safetensors is damaged" in told and "--run.folder NEW" in told and told.count("\n") == 1
 
 
 def command(folder: Path) -> list[str]:

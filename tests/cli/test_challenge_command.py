@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -50,12 +51,14 @@ def test_challenge__black_box_and_limit(run: Path, tmp_path: Path, capsys: pytes
         (["RUN", "other"], "unexpected argument 'other'"),
         (["RUN", "-o", "new", "--device", "abacus"], "unknown device 'abacus'"),
         (["RUN", "-o", "new", "--device", "cuda:99"], "'cuda:99' is not there"),
+        (["RUN", "-o", "RUN/run.json/x"], "run.json is a file; name another place with -o"),
+        (["RUN", "-o", "new", "--limit", "1"], "at least 2 attacker images and 1 test image, got 1 and 1"),
     ],
 )
 def test_challenge__bad_requests_are_refused_in_one_line(
     run: Path, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["challenge", *(str(run) if each == "RUN" else each for each in arguments)]) == 2
+    assert main(["challenge", *(each.replace("RUN", str(run)) for each in arguments)]) == 2
     refused = capsys.readouterr().err
     assert refused.startswith("attention-cem challenge: error: ") and refused.count("\n") == 1
     assert told in refused
@@ -67,7 +70,34 @@ def test_challenge__a_damaged_checkpoint_is_a_failure(tmp_path: Path, capsys: py
     best = tmp_path / "run" / "checkpoints" / "best.safetensors"
     best.write_bytes(best.read_bytes()[:500])
     assert main(["challenge", str(tmp_path / "run")]) == 1
-    assert "best.safetensors is damaged" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "best.safetensors is damaged" in told and told.count("\n") == 1
+    assert f"train the run again: attention-cem train --config {tmp_path / 'run' / 'config.toml'}" in told
+
+
+def test_challenge__an_untrained_folder_is_to_be_trained(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "config.toml").write_bytes((run / "config.toml").read_bytes())
+    assert main(["challenge", str(tmp_path / "new")]) == 1
+    assert f"train it: attention-cem train --resume {tmp_path / 'new'}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["{}", '{"test": null}', '{"test": {"accuracy', "[]"])
+def test_challenge__a_damaged_run_json_is_named_with_a_remedy_that_works(
+    content: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = tmp_path / "run"
+    shutil.copytree(run, damaged, ignore=shutil.ignore_patterns("challenge"))
+    (damaged / "run.json").write_text(content)
+    assert main(["challenge", str(damaged)]) == 2
+    told = capsys.readouterr().err
+    assert f"{damaged / 'run.json'} is damaged or incomplete" in told and told.count("\n") == 1
+    assert f"delete it and call `attention-cem train --resume {damaged}`" in told
+    (damaged / "run.json").unlink()
+    assert main(["train", "--resume", str(damaged), "--quiet"]) == 0
+    assert main(["challenge", str(damaged)]) == 0
 
 
 def test_challenge__missing_data_are_named_with_the_way_to_get_them(

@@ -22,6 +22,7 @@ def test_explain__draws_the_configured_pipeline(tmp_path: Path, capsys: pytest.C
         (["--surrogate.name", "slotmixture", "--surrogate.lambd", "1"], "did you mean 'slot_mixture'"),
         (["--data.name", "lfw158", "--data.root", "absent"], "give --image-shape and --classes"),
         (["--config", "absent.toml"], "cannot read the configuration"),
+        (["--out", "."], ". is a folder, expected a file; name a file, in it or elsewhere, with --out"),
     ],
 )
 def test_explain__a_wrong_request_is_one_line_and_exit_code_2(

@@ -25,3 +25,21 @@ def test_report_command__wrong_folder_is_one_line(tmp_path: Path, capsys: pytest
     assert main(["report", str(tmp_path)]) == 2
     told = capsys.readouterr().err
     assert "neither a run" in told and told.count("\n") == 1
+
+
+def test_report_command__places_that_are_none_are_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run", audited=False)
+    for options, told in (
+        (["-o", "run"], "run is a folder, expected a file; name a file, in it or elsewhere, with -o"),
+        (["-o", "run/run.json/x.html"], "run/run.json/x.html cannot be made: run/run.json is a file"),
+        (
+            ["--figures", "run/run.json"],
+            "run/run.json is a file, expected a folder; name another folder with --figures",
+        ),
+    ):
+        assert main(["report", str(run), *options]) == 2
+        refused = capsys.readouterr().err
+        assert refused.startswith(f"attention-cem report: {told}") and refused.count("\n") == 1
+    assert not (run / "report.html").exists()

@@ -156,6 +156,10 @@ def test_batches__cuda_sees_the_cpu_order_without_host_syncs():
         ({"classes_per_batch": 5}, "classes_per_batch"),
         ({"classes_per_batch": 2, "batch_size": 9}, "multiple of classes_per_batch"),
         ({"classes_per_batch": 2, "shuffle": False}, "shuffle"),
+        (
+            {"batch_size": 1000, "drop_last": True},
+            r"40 images give no batch of 1000; lower the batch size \(train\.batch_size\) to at most the number of",
+        ),
     ],
 )
 def test_batches__refuse(wrong, message):

@@ -105,6 +105,13 @@ def test_split_validation__balanced_classes_give_equal_shares():
     assert train.labels.bincount().tolist() == [18] * 10
 
 
+def test_split_validation__where_nothing_can_be_spared_it_says_too_few_images():
+    with pytest.raises(ValueError, match=r"too few images: of 3 none .* raise the limit \(data\.limit\)"):
+        split_validation(numbered_set([0, 1, 2]), 0.1, seed=0)
+    with pytest.raises(ValueError, match=r"asks for 0 of 4 images, but between 1 and 2 .* data\.validation_fraction"):
+        split_validation(numbered_set([0, 1, 0, 1]), 0.1, seed=0)
+
+
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 1.5])
 def test_split_validation__refuses_impossible_fractions(fraction):
     with pytest.raises(ValueError, match="strictly between"):

@@ -136,3 +136,13 @@ def test_advise__unknown_layer_and_strange_settings_are_refused(data, tmp_path):
         advise(model, data, tmp_path / "a", cuts=["features.99"])
     with pytest.raises(ValueError, match="sigma ≥ 0"):
         advise(model, data, tmp_path / "b", sigma=-1)
+    with pytest.raises(ValueError, match="no cut to choose from"):
+        advise(model, data, tmp_path / "c", cuts=[])
+    assert not list(tmp_path.iterdir())
+
+
+def test_advise__an_unknown_layer_is_refused_before_the_first_cut_is_trained(data, tmp_path):
+    model, told = get_backbone("tiny_cnn").build(3, (3, 16, 16)), []
+    with pytest.raises(ValueError, match="features.99"):
+        advise(model, data, tmp_path / "a", cuts=["features.7", "features.99"], progress=told.append)
+    assert not told and not (tmp_path / "a").exists()

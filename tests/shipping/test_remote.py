@@ -154,11 +154,11 @@ def test_streaming__every_file_has_one_line_and_a_second_call_adds_none(bundle, 
     classifier = RemoteClassifier(bundle, open_transport(f"grpc://{server.grpc}"), batch_size=5)
     files, out, seen = find_images([folder]), tmp_path / "out.jsonl", []
     result = predict_files(classifier, files, out, progress=lambda done, total: seen.append((done, total)))
-    assert (result.answered, result.before, result.unreadable) == (25, 0, 1)
+    assert (result.answered, result.before, result.unreadable) == (24, 0, 1)
     assert sorted(answered(out)) == sorted(map(str, files))
     assert seen[0] == (0, 25) and seen[-1] == (25, 25)
     again = predict_files(classifier, files, out)
-    assert (again.answered, again.before) == (0, 25)
+    assert (again.answered, again.before, again.unreadable) == (0, 24, 1)
     assert len(answered(out)) == 25
 
 
@@ -264,9 +264,12 @@ def test_predict_command__answers_resumes_and_reports_an_absent_server(bundle, s
 
     common = ["--bundle", str(bundle.folder), "-o", str(tmp_path / "out.jsonl"), "--quiet"]
     assert main(["predict", str(folder), "--server", f"grpc://{server.grpc}", *common]) == 1  # one file is no image
-    assert "25 files answered, 0 were before, 1 could not be read" in capsys.readouterr().out
+    assert "24 files answered, 0 were before, 1 could not be read" in capsys.readouterr().out
+    assert main(["predict", str(folder), "--server", f"http://{server.http}", *common]) == 1  # it still is none
+    assert "0 files answered, 24 were before, 1 could not be read" in capsys.readouterr().out
+    Image.new("RGB", (16, 16)).save(folder / "broken.jpg")
     assert main(["predict", str(folder), "--server", f"http://{server.http}", *common]) == 0
-    assert "0 files answered, 25 were before" in capsys.readouterr().out
+    assert "1 files answered, 24 were before, 0 could not be read" in capsys.readouterr().out
     absent = ["predict", str(folder), "--server", "grpc://127.0.0.1:1", "--patience", "0.1", "--timeout", "1"]
     assert main([*absent, "--bundle", str(bundle.folder), "-o", str(tmp_path / "other.jsonl"), "--quiet"]) == 1
     assert "The same command goes on where it stopped" in capsys.readouterr().err

@@ -169,7 +169,10 @@ def _check_sets(attacker: ImageSet, test: ImageSet, attacker_draws: int, test_dr
     if attacker.class_names != test.class_names:
         raise ValueError("attacker and test images must name the same classes in one order")
     if len(attacker) < 2 or not len(test):
-        raise ValueError(f"a challenge needs attacker and test images, got {len(attacker)} and {len(test)}")
+        raise ValueError(
+            f"a challenge needs at least 2 attacker images and 1 test image, got {len(attacker)} and {len(test)}; "
+            "give more images, or raise the limit"
+        )
     if attacker_draws < 1 or test_draws < 1:
         raise ValueError(f"draws must be at least 1, got attacker_draws={attacker_draws}, test_draws={test_draws}")
     if test.images.data_ptr() == attacker.images.data_ptr():

@@ -16,7 +16,7 @@ import torch
 
 from attention_cem.attacks import Challenge
 from attention_cem.attacks.challenge import attack_device
-from attention_cem.attacks.sealed_folder import read_json, write_json_atomically
+from attention_cem.attacks.sealed_folder import SealBrokenError, read_json, write_json_atomically
 from attention_cem.auditing.audit import AUDIT_FILE, audit
 from attention_cem.auditing.budgets import BUDGETS, Budget
 from attention_cem.auditing.challenge_files import released_accuracy, write_challenge
@@ -63,7 +63,7 @@ def challenge_from_run(
         The challenge folder.
 
     Raises:
-        ValueError: the folder exists, or data and weights are not those of the run.
+        ValueError: the folder exists, data and weights are not those of the run, or its ``run.json`` is damaged.
     """
     run = load_run(run_folder, device=attack_device(device), model=model)
     target = run.folder / CHALLENGE_FOLDER if out is None else Path(out)
@@ -142,8 +142,7 @@ def _write(
         attacker, test, members = (each.limit(limit, seed) for each in (attacker, test, members))
     candidates = min(len(members), len(test), _MOST_CANDIDATES)
     enough = candidates >= _LEAST_CANDIDATES
-    finished = RunFolder(run.folder).result()
-    recorded = None if finished is None else float(finished["test"]["accuracy"])
+    recorded = _recorded_accuracy(run)
     if recorded is not None:
         _check_accuracy(run, test, recorded, seed)
     return write_challenge(
@@ -160,6 +159,19 @@ def _write(
         non_members=test.limit(candidates, seed) if enough else None,
         seed=seed,
     )
+
+
+def _recorded_accuracy(run: TrainedRun) -> float | None:
+    """The test accuracy in ``run.json``; None while the run is not finished."""
+    folder = RunFolder(run.folder)
+    try:
+        finished = folder.result()
+        return None if finished is None else float(finished["test"]["accuracy"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{folder.result_file} is damaged or incomplete: delete it and call `attention-cem train --resume "
+            f"{run.folder}`, which writes it anew"
+        ) from error
 
 
 def _data_of(run: TrainedRun, root: str | os.PathLike[str] | None) -> ImageData:
@@ -197,7 +209,7 @@ def _origin(run: TrainedRun, limit: int | None, seed: int) -> dict[str, Any]:
         "run": run.folder.resolve().name,
         "checkpoint_sha256": str(run.facts["content_sha256"]),
         "epoch": int(run.facts["best_epoch"]),
-        "run_finished": RunFolder(run.folder).result() is not None,
+        "run_finished": _recorded_accuracy(run) is not None,
         "limit": limit,
         "seed": seed,
     }
@@ -211,7 +223,10 @@ def _refuse_to_weaken(folder: Path, about: Mapping[str, Any], budget: str) -> No
     path = folder / AUDIT_FILE
     if not path.is_file():
         return
-    there = read_json(path)
+    try:
+        there = read_json(path)
+    except SealBrokenError as error:
+        raise SealBrokenError(f"{error}; delete it and call again") from error
     origin = there.get("about")
     if not isinstance(origin, Mapping) or origin.get("checkpoint_sha256") != about["checkpoint_sha256"]:
         return

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention_cem.cli.audit_text import audit_text
+from attention_cem.cli.remedies import check_folder_place, os_words, weights_words
 from attention_cem.cli.requests import command_parser, fail, parse_strictly, positive, refuse, show
 from attention_cem.training.config_checks import ConfigError
 
@@ -41,6 +42,9 @@ def main(arguments: Sequence[str]) -> int:
             raise ConfigError(
                 f"{given.folder} is a challenge: its images are fixed; --limit and --data-root need a run"
             )
+        for place, option in ((given.out, "-o"), (given.calibration_cache, "--calibration-cache")):
+            if place is not None:
+                check_folder_place(place, option)
     except ConfigError as error:
         return refuse("audit", error)
     return _audit(given, arguments, is_run=is_run)
@@ -94,7 +98,11 @@ def _audit(given: argparse.Namespace, arguments: Sequence[str], *, is_run: bool)
     except (FileNotFoundError, ValueError) as error:
         # Once attacks run the request was fine, and what goes wrong is a failure.
         return fail("audit", str(error)) if watcher.began else refuse("audit", error)
-    except (CheckpointError, OSError, torch.OutOfMemoryError) as error:
+    except CheckpointError as error:
+        return fail("audit", weights_words(given.folder, error))
+    except OSError as error:
+        return fail("audit", os_words(error))
+    except torch.OutOfMemoryError as error:
         return fail("audit", str(error))
     text = audit_text(record, min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST))
     place = (Path(given.folder) if is_run and given.out is None else out) / "audit.json"

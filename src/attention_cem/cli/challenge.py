@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from attention_cem.cli.remedies import check_folder_place, os_words, weights_words
 from attention_cem.cli.requests import command_parser, fail, parse_strictly, positive, refuse
 from attention_cem.training.config_checks import ConfigError
 
@@ -21,6 +22,8 @@ def main(arguments: Sequence[str]) -> int:
         given = parse_strictly(_parser(), arguments)
         if not (Path(given.run) / "config.toml").is_file():
             raise ConfigError(f"{given.run} is no run folder: it has no config.toml")
+        if given.out is not None:
+            check_folder_place(given.out)
     except ConfigError as error:
         return refuse("challenge", error)
     return _challenge(given)
@@ -63,7 +66,9 @@ def _challenge(given: argparse.Namespace) -> int:
     except (ValueError, FileNotFoundError) as error:
         return refuse("challenge", error)
     except CheckpointError as error:
-        return fail("challenge", str(error))
+        return fail("challenge", weights_words(given.run, error))
+    except OSError as error:
+        return fail("challenge", os_words(error))
     challenge = Challenge(folder)
     manifest = challenge.manifest
     size = sum(entry["bytes"] for entry in manifest["files"].values())

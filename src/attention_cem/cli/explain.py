@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from attention_cem.cli.remedies import check_file_place, os_words
 from attention_cem.cli.settings import SettingsParser, add_settings, parse_settings
 from attention_cem.training.config_checks import ConfigError
 from attention_cem.training.config_reading import load_config
@@ -19,6 +20,7 @@ def main(arguments: Sequence[str]) -> int:
         known, settings = parse_settings(_parser(), arguments)
         config = load_config(known.config, settings)
         shape = _shape(known.image_shape)
+        check_file_place(known.out, "--out")
     except ConfigError as error:
         return _refuse(error)
     # torch is imported here, after everything that can be refused without it was.
@@ -33,8 +35,10 @@ def main(arguments: Sequence[str]) -> int:
         write_atomically(out, draw_flow_chart(pipeline).encode())
     except MissingDataError as error:
         return _refuse(ConfigError(f"{error} To draw without the data give --image-shape and --classes."))
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         return _refuse(error)
+    except OSError as error:
+        return _refuse(OSError(os_words(error)))
     print(known.out)
     return 0
 

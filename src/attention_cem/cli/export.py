@@ -11,16 +11,22 @@ def main(arguments: Sequence[str]) -> int:
     """Parse, export, print."""
     given = _parser().parse_args(list(arguments))
 
+    from attention_cem.cli.remedies import check_folder_place, os_words, weights_words
+    from attention_cem.cli.requests import refuse
     from attention_cem.shipping.export import Halves, export_bundle
     from attention_cem.training.checkpoint import CheckpointError
     from attention_cem.training.loading import load_run
 
     try:
+        check_folder_place(given.out)
         run = load_run(given.run, given.which)
         bundle = export_bundle(Halves.of(run), given.out, name=given.name)
-    except (ValueError, FileNotFoundError, ImportError, CheckpointError) as error:
-        print(f"attention-cem export: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    except CheckpointError as error:
+        return refuse("export", CheckpointError(weights_words(given.run, error, given.which, choice=True)))
+    except (ValueError, ImportError) as error:
+        return refuse("export", error)
+    except OSError as error:
+        return refuse("export", OSError(os_words(error)))
     checked = bundle.manifest["numerical_check"]
     print(f"bundle               {bundle.folder}")
     print(f"model name           {bundle.name}")

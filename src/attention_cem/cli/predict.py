@@ -17,6 +17,7 @@ def main(arguments: Sequence[str]) -> int:
     """Parse, predict, print."""
     given = _parser().parse_args(list(arguments))
 
+    from attention_cem.cli.remedies import check_file_place, os_words
     from attention_cem.shipping.bundle import open_bundle
     from attention_cem.shipping.preprocessing import find_images
     from attention_cem.shipping.remote import RemoteClassifier
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     from attention_cem.shipping.transports import ServerUnreachableError, open_transport
 
     try:
+        check_file_place(given.out)
         token = read_token(given.token_file) if given.token_file else os.environ.get(TOKEN_VARIABLE)
         files = find_images(given.images)
         transport = open_transport(given.server, token=token, authority=given.authority)
@@ -46,6 +48,9 @@ def main(arguments: Sequence[str]) -> int:
     except (ValueError, ImportError) as error:
         print(f"attention-cem predict: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"attention-cem predict: {os_words(error)}. The same command goes on where it stopped.", file=sys.stderr)
+        return 1
     print(
         f"{streamed.answered} files answered, {streamed.before} were before, "
         f"{streamed.unreadable} could not be read; results in {given.out}"
@@ -57,7 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="attention-cem predict",
         description="Classify images with the client half here and the server half elsewhere. Results are appended "
-        f"to a JSON lines file as they come; the same command goes on after an interrupt. The token comes from "
+        f"to a JSON lines file as they come; the same command goes on after an interrupt and tries again what could "
+        f"not be read. The token comes from "
         f"--token-file or the variable {TOKEN_VARIABLE}.",
     )
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="image files, or folders of them")

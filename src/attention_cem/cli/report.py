@@ -7,6 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from attention_cem.cli.remedies import check_file_place, check_folder_place, os_words
+from attention_cem.training.config_checks import ConfigError
+
 _EXAMPLES = """examples:
   attention-cem report runs/my-run
   attention-cem report runs/plain runs/defended -o comparison.html
@@ -33,9 +36,16 @@ def main(arguments: Sequence[str]) -> int:
         print(f"attention-cem report: {error.name} is missing: pip install 'attention-cem[report]'", file=sys.stderr)
         return 2
     try:
+        if given.out is not None:
+            check_file_place(given.out)
+        if given.figures is not None:
+            check_folder_place(given.figures, "--figures")
         page = write_report(given.folders, given.out or given.folders[0] / "report.html", figures=given.figures)
-    except (ReportError, OSError) as error:
+    except (ReportError, ConfigError) as error:
         print(f"attention-cem report: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"attention-cem report: {os_words(error)}", file=sys.stderr)
         return 2
     print(f"wrote {page}; open it in a browser")
     if given.figures is not None:

@@ -93,7 +93,8 @@ class Batches:
             _check_balance(self._labels, batch_size, classes_per_batch, shuffle)
         if not len(self):
             raise ValueError(
-                f"{len(image_set)} images give no batch of {batch_size}; lower batch_size or set drop_last=False"
+                f"{len(image_set)} images give no batch of {batch_size}; lower the batch size (train.batch_size) to "
+                "at most the number of training images, or take more images"
             )
 
     def __len__(self) -> int:

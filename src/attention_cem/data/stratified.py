@@ -85,10 +85,16 @@ def split_validation(image_set: ImageSet, fraction: float, seed: int) -> tuple[I
     total = len(image_set)
     n = round(fraction * total)
     shuffled, quantile, must_stay = _draw_order(image_set.labels.cpu(), seed)
-    if not 0 < n <= total - int(must_stay.sum()):
+    spare = total - int(must_stay.sum())
+    if not spare:
         raise ValueError(
-            f"a validation fraction of {fraction} asks for {n} of {total} images, but between 1 and "
-            f"{total - int(must_stay.sum())} can be spared when every class keeps one for training"
+            f"too few images: of {total} none can be spared for validation when every class keeps one for training; "
+            "take more images, or raise the limit (data.limit)"
+        )
+    if not 0 < n <= spare:
+        raise ValueError(
+            f"a validation fraction of {fraction} asks for {n} of {total} images, but between 1 and {spare} can be "
+            "spared when every class keeps one for training; change data.validation_fraction or take more images"
         )
     in_validation = torch.zeros(total, dtype=torch.bool)
     in_validation[shuffled[quantile.masked_fill(must_stay, torch.inf).argsort(stable=True)[:n]]] = True

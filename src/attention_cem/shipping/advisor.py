@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from typing import Any
 
@@ -113,15 +113,17 @@ def advise(
     Raises:
         ValueError: a layer at which the model cannot be cut, an occupied folder, impossible settings.
     """
-    if sigma < 0 or epochs < 1 or most < 1:
-        raise ValueError(f"expected sigma ≥ 0, epochs ≥ 1 and most ≥ 1, received {sigma}, {epochs}, {most}")
+    check_settings(most=most, epochs=epochs, sigma=sigma, accuracy_slack=accuracy_slack, most_client_ms=most_client_ms)
     folder = Path(work)
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty; name another folder")
-    folder.mkdir(parents=True, exist_ok=True)
     example = torch.zeros(2, *data.image_shape)
-    known = list_cuts(model, example)
-    names = list(cuts) if cuts is not None else [cut.name for cut in candidate_cuts(known, most)]
+    if cuts is None:
+        names = [cut.name for cut in candidate_cuts(list_cuts(model, example), most)]
+    else:
+        names = list(cuts)
+        check_cuts(model, names, data.image_shape, bottleneck)
+    folder.mkdir(parents=True, exist_ok=True)
     reports = []
     for position, name in enumerate(names):
         progress(f"cut {position + 1} of {len(names)}: {name}")
@@ -135,6 +137,41 @@ def advise(
     if max(each.accuracy for each in reports) < _NEAR_CHANCE / data.num_classes:
         reason += " But all accuracies are near chance: train longer before you choose."
     return Advice(tuple(reports), chosen, reason)
+
+
+def check_settings(
+    *, most: int, epochs: int, sigma: float, accuracy_slack: float, most_client_ms: float | None
+) -> None:
+    """Refuse, before anything is trained, numbers with which no advice can come out.
+
+    >>> check_settings(most=6, epochs=0, sigma=0.1, accuracy_slack=0.02, most_client_ms=None)
+    Traceback (most recent call last):
+    ValueError: expected epochs ≥ 1, received 0
+    """
+    for name, value, fine, rule in (
+        ("most", most, most >= 1, "≥ 1"),
+        ("epochs", epochs, epochs >= 1, "≥ 1"),
+        ("sigma", sigma, 0 <= sigma < inf, "≥ 0 and finite"),
+        ("accuracy_slack", accuracy_slack, accuracy_slack >= 0, "≥ 0"),
+        ("most_client_ms", most_client_ms, most_client_ms is None or most_client_ms > 0, "> 0"),
+    ):
+        if not fine:
+            raise ValueError(f"expected {name} {rule}, received {value}")
+
+
+def check_cuts(
+    model: nn.Module,
+    cuts: Sequence[str],
+    image_shape: Sequence[int],
+    bottleneck: Bottleneck | None = Bottleneck(8, "sigmoid"),  # noqa: B008 (frozen)
+) -> None:
+    """Refuse a layer at which the model, trained or not, cannot be cut; ``model`` is left untouched."""
+    if not cuts:
+        raise ValueError("there is no cut to choose from")
+    example = torch.zeros(2, *image_shape)
+    with torch.random.fork_rng(devices=[]):
+        for name in cuts:
+            split(copy.deepcopy(model).cpu(), name, bottleneck=bottleneck, example=example)
 
 
 def candidate_cuts(cuts: Sequence[Cut], most: int) -> list[Cut]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -16,13 +17,14 @@ import numpy as np
 
 from attention_cem.shipping.preprocessing import read_image
 from attention_cem.shipping.remote import RemoteClassifier
+from attention_cem.training.files import write_atomically
 
 RESULTS_FORMAT = "attention-cem/predictions"
 
 
 @dataclass(frozen=True)
 class Streamed:
-    """How many files were answered in this call, answered before it, and could not be read."""
+    """How many files were answered in this call, answered before it, and could not be read in this call."""
 
     answered: int
     before: int
@@ -41,15 +43,16 @@ def predict_files(
     ``confidence``, or with ``error`` for a file that is no image.
 
     Every line is on the disk before the next batch counts as done. Called again with the same ``out``, files that
-    have a line are skipped, and a line cut short by a crash is dropped and asked again. Each file has one line. The
-    images of requests that were under way when the process died are released a second time, with fresh noise.
+    have an answer are skipped; those with an ``error`` are tried again, and so is a line cut short by a crash. Each
+    file has one line. The images of requests that were under way when the process died are released a second time,
+    with fresh noise.
 
     Args:
         classifier: the client; its ``batch_size`` is the size of the requests.
         files: image files.
         out: the JSON lines file; made if need be.
         workers: requests under way at once.
-        progress: called as ``progress(done, total)``.
+        progress: called as ``progress(done, total)``; a file that could not be read is done too.
 
     Raises:
         ValueError: ``out`` belongs to another bundle or is no such file.
@@ -57,10 +60,11 @@ def predict_files(
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1, received {workers}")
-    with _open_results(out, classifier.bundle.digest) as (stream, done):
-        left = deque(dict.fromkeys(str(file) for file in files if str(file) not in done))
-        total, before, unreadable = len(left) + len(done), len(done), 0
-        answered = 0
+    wanted = dict.fromkeys(map(str, files))
+    with _open_results(out, classifier.bundle.digest, wanted) as (stream, done):
+        left = deque(file for file in wanted if file not in done)
+        total, before = len(left) + len(done), len(done)
+        answered = unreadable = 0
         progress(before, total)
         with ThreadPoolExecutor(workers, thread_name_prefix="predict") as pool:
             pending: set[Future[list[dict[str, Any]]]] = set()
@@ -73,9 +77,10 @@ def predict_files(
                     for each in finished:
                         lines = each.result()
                         _append(stream, lines)
-                        answered += len(lines)
-                        unreadable += sum("error" in line for line in lines)
-                        progress(before + answered, total)
+                        failed = sum("error" in line for line in lines)
+                        unreadable += failed
+                        answered += len(lines) - failed
+                        progress(before + answered + unreadable, total)
             except BaseException:
                 left.clear()
                 for each in pending:
@@ -117,24 +122,38 @@ def _append(stream: BinaryIO, lines: Sequence[dict[str, Any]]) -> None:
 
 
 @contextmanager
-def _open_results(path: Path, digest: str) -> Iterator[tuple[BinaryIO, set[str]]]:
-    """The results file, open for appending behind its last whole line, and the files that have a line."""
+def _open_results(path: Path, digest: str, wanted: Container[str]) -> Iterator[tuple[BinaryIO, set[str]]]:
+    """The results file, open for appending behind its last whole line, and the files that have an answer.
+
+    What it says of a wanted file that could not be read is dropped: the file is tried again and gets a new line.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as stream:
-        stream.seek(0)
-        lines = [line for line in stream if line.endswith(b"\n")]
-        if not lines:
-            stream.truncate(0)
-            _append(stream, [{"format": RESULTS_FORMAT, "bundle": digest}])
-            yield stream, set()
-            return
-        first, *rest = _parsed(path, lines)
-        if first.get("format") != RESULTS_FORMAT:
-            raise ValueError(f"{path} exists and holds no predictions; name another file")
-        if first.get("bundle") != digest:
-            raise ValueError(f"{path} holds predictions of another bundle; name another file")
-        stream.truncate(sum(map(len, lines)))
-        yield stream, {str(each["file"]) for each in rest if "file" in each}
+    header = {"format": RESULTS_FORMAT, "bundle": digest}
+    content = path.read_bytes() if path.is_file() else b""
+    if content and b"\n" not in content and not json.dumps(header).encode().startswith(content):
+        raise ValueError(f"{path} exists and holds no predictions; name another file")
+    lines = [line + b"\n" for line in content.split(b"\n")[:-1]]
+    first, *rest = [*_parsed(path, lines)] or [header]
+    if first.get("format") != RESULTS_FORMAT:
+        raise ValueError(f"{path} exists and holds no predictions; name another file")
+    if first.get("bundle") != digest:
+        raise ValueError(f"{path} holds predictions of another bundle; name another file")
+    again = ["error" in each and str(each.get("file")) in wanted for each in rest]
+    kept = b"".join(line for line, dropped in zip(lines, [False, *again], strict=False) if not dropped)
+    if kept != content:
+        _rewrite(path, kept)
+    with open(path, "ab") as stream:
+        if not kept:
+            _append(stream, [header])
+        yield stream, {str(each["file"]) for each in rest if "file" in each and "error" not in each}
+
+
+def _rewrite(path: Path, content: bytes) -> None:
+    """Replace a file's content at one stroke, wherever it really lies; those who could read it still can."""
+    real = path.resolve()
+    permissions = stat.S_IMODE(real.stat().st_mode)
+    write_atomically(real, content)
+    real.chmod(permissions)
 
 
 def _parsed(path: Path, lines: Sequence[bytes]) -> Iterator[dict[str, Any]]:

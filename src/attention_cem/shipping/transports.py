@@ -150,13 +150,18 @@ class HttpTransport:
             raise RequestRefusedError(f"the server's certificate is not trusted: {error.verify_message}") from None
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise ServerUnreachableError(f"{type(error).__name__}: {error}") from None
+            # A server that hangs up is a bad status line too, and may come back.
+            if isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError):
+                raise RequestRefusedError(
+                    f"{':'.join(map(str, self._address))} does not answer in HTTP ({_printable(str(error)[:60])}); "
+                    "is this the HTTP port? The gRPC port needs grpc://"
+                ) from None
+            raise ServerUnreachableError(f"{type(error).__name__}: {_printable(str(error))}") from None
         if status in (429, 502, 503, 504):
             raise ServerUnreachableError(f"HTTP {status}")
         if status != 200:
-            raise RequestRefusedError(
-                f"the server refused with HTTP {status}: {content[:500].decode(errors='replace')}"
-            )
+            said = _printable(content[:500].decode(errors="replace"))
+            raise RequestRefusedError(f"the server refused with HTTP {status}: {said}")
         return _logits_of(content)
 
     def close(self) -> None:
@@ -195,3 +200,12 @@ def _logits_of(content: bytes) -> NDArray[np.float32]:
 
 def _reason(text: str) -> str:
     return text.rsplit("CERTIFICATE_VERIFY_FAILED", 1)[-1].strip(": ") or "verification failed"
+
+
+def _printable(text: str) -> str:
+    """Text from outside in one line, with what a terminal would obey shown as an escape.
+
+    >>> _printable("no\\nsuch \\x1b[2J model")
+    'no such \\\\x1b[2J model'
+    """
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in " ".join(text.split()))

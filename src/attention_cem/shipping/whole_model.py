@@ -13,6 +13,20 @@ from attention_cem.shipping.short_training import train_shortly
 from attention_cem.splitting import get_backbone, split
 
 
+def untrained_backbone(name: str, data: ImageData, *, seed: int = 0) -> nn.Module:
+    """A whole backbone for these images, as it is before training.
+
+    Raises:
+        ValueError: an unknown name, or images too small for it.
+    """
+    backbone = get_backbone(name)
+    if min(data.image_shape[1:]) < backbone.smallest_image:
+        raise ValueError(f"backbone '{name}' needs images of at least {backbone.smallest_image} px")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return backbone.build(data.num_classes, data.image_shape)
+
+
 def trained_backbone(
     name: str, data: ImageData, folder: str | os.PathLike[str], *, epochs: int, lr: float = 0.05, seed: int = 0
 ) -> nn.Module:
@@ -26,13 +40,8 @@ def trained_backbone(
         lr: step size.
         seed: of everything random.
     """
-    backbone = get_backbone(name)
-    if min(data.image_shape[1:]) < backbone.smallest_image:
-        raise ValueError(f"backbone '{name}' needs images of at least {backbone.smallest_image} px")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = backbone.build(data.num_classes, data.image_shape)
+    model = untrained_backbone(name, data, seed=seed)
     # The trainer knows halves only. Bare halves hold the model's own parameters, so training them trains the model.
-    halves = split(model, backbone.default_cut, example=torch.zeros(2, *data.image_shape))
+    halves = split(model, get_backbone(name).default_cut, example=torch.zeros(2, *data.image_shape))
     train_shortly(halves, data, Path(folder), epochs=epochs, lr=lr, seed=seed)
     return model.eval()
