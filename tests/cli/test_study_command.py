@@ -1,4 +1,5 @@
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,79 @@ def test_study_run__a_failed_cell_gives_exit_code_1_and_its_reason(
     assert main(["study", "report-data", file, "--out", str(tmp_path / "out")]) == 1
     assert main(["study", "status", file, "--out", str(tmp_path / "out")]) == 0
     assert "failed   synthetic-none" in capsys.readouterr().out
+
+
+def test_study__failed_cells_are_told_with_a_command_that_tries_them_again(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.seed_three_fails))
+    where = [file, "--out", str(tmp_path / "out")]
+    again = shlex.join(["attention-cem", "study", "run", *where, "--retry-failed"])
+    for action in (["run", *where], ["report-data", *where], ["status", *where], ["run", *where, "--retry-failed"]):
+        main(["study", *action])
+        assert f"after repairing the cause: {again}\n" in capsys.readouterr().err
+    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.quick))
+    assert main(shlex.split(again)[1:]) == 0
+    assert "retry" not in capsys.readouterr().err
+
+
+def test_study_report_data__what_it_says_to_go_on_with_is_the_same_study(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.slow))
+    where = [file, "--out", str(tmp_path / "the results"), "--store", str(tmp_path / "shared.log")]
+    assert main(["study", "run", *where, "--seconds", "0.5"]) == 1
+    capsys.readouterr()
+    assert main(["study", "report-data", *where]) == 1
+    assert f"go on with: {shlex.join(['attention-cem', 'study', 'run', *where])}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["status", "report-data"])
+@pytest.mark.parametrize("store", ["absent.log", "below/absent.log", "sqlite:///absent.db"])
+def test_study__looking_into_a_store_that_is_not_there_is_refused_and_makes_none(
+    file: str, tmp_path: Path, action: str, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", action, file, "--out", "out", "--store", store]) == 2
+    assert f"--store: there is no store {store}; " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [Path(file)]
+
+
+@pytest.mark.parametrize("action", ["run", "status", "report-data"])
+def test_study__a_damaged_result_is_named_with_what_to_do(
+    file: str, tmp_path: Path, action: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.quick))
+    study = load_study(file, tmp_path / "out")
+    for cell in study.cells:
+        write_result(study.result_file(cell.id), stub.result(cell))
+    damaged = study.result_file(study.cells[0].id)
+    damaged.write_text(damaged.read_text()[:50])
+    assert main(["study", action, file, "--out", str(study.out)]) == 2
+    said = capsys.readouterr().err
+    assert f"{damaged} is not JSON" in said and said.endswith("call study run again: the cell is run once more\n")
+    damaged.unlink()
+    assert main(["study", "run", file, "--out", str(study.out)]) == 0
+    assert stub.events(study.out, "begin") == [study.cells[0].id]
+
+
+@pytest.mark.parametrize("out", ["/proc/xx", "tiny.toml", "tiny.toml/below"])
+@pytest.mark.parametrize("action", ["run", "report-data"])
+def test_study__a_folder_that_cannot_be_made_is_one_line(
+    file: str, out: str, action: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", action, file, "--out", out]) == 2
+    error = capsys.readouterr().err
+    assert out in error and "--out" in error and error.count("\n") == 1
+
+
+def test_study_run__a_wrong_device_is_refused_before_any_cell(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.quick))
+    for device in ("gpu", "cpu,gpu", "cpu,", "cuda:99"):
+        assert main(["study", "run", file, "--device", device, "--out", str(tmp_path / "out")]) == 2
+        assert "--device" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_study_run__interrupted_says_how_to_continue(
@@ -109,6 +183,9 @@ def test_study_run__only_the_methods_asked_for(
         (["run", "FILE", "--seconds", "0"], "seconds must be above 0"),
         (["sweep", "FILE"], "has no [sweep] table"),
         (["run", "FILE", "--wokers", "2"], "--wokers"),
+        (["run", "FILE", "--store", "foo://bar"], "--store: foo://bar is no database URL, e.g. sqlite:///study.db"),
+        (["status", "FILE", "--store", "foo://bar"], "--store: foo://bar is no database URL"),
+        (["sweep", "FILE", "--device", "gpu"], "--device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
     ],
 )
 def test_study__a_wrong_request_is_one_line_and_exit_code_2(

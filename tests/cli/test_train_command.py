@@ -1,6 +1,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +40,9 @@ TINY = [
         (["--config", "absent.toml"], "cannot read the configuration absent.toml"),
         (["--resume", "absent"], "absent is no run folder"),
         (["--surrogate.lambd", "3"], "surrogate.name is 'none'"),
+        ([], "say what to train, e.g. --config configs/synthetic-sound.toml, or --resume FOLDER"),
+        (["--quiet", "--run.folder", "x", "--run.device", "cpu"], "say what to train"),
+        ([*TINY, "--run.folder", "/proc/x"], "the folder /proc/x cannot be made or written"),
     ],
 )
 def test_train__a_wrong_request_is_one_line_and_exit_code_2(
@@ -116,6 +120,35 @@ def test_train__runs_reports_and_refuses_to_overwrite(tmp_path: Path, capsys: py
     assert main(["train", "--resume", folder]) == 0, "a finished run reports its result again"
     assert main(["train", "--resume", folder, "--train.lr", "1"]) == 2
     assert "train.lr: 0.05 → 1.0" in capsys.readouterr().err
+
+
+def test_train__a_corrected_command_may_use_the_folder_of_the_refused_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", *TINY, "--train.epochs", "1", "--run.folder", str(tmp_path / "run"), "--quiet"]
+    assert main([*command, "--defence.gaussian_noise.sigma", "-0.1"]) == 2
+    assert main([*command, "--defence.gaussian_noise.sigma", "0.1"]) == 0, capsys.readouterr().err
+
+
+def test_train__a_finished_run_without_its_weights_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    assert main(["train", *TINY, "--train.epochs", "1", "--run.folder", str(folder), "--quiet"]) == 0
+    shutil.rmtree(folder / "checkpoints")
+    capsys.readouterr()
+    assert main(["train", "--resume", str(folder)]) == 0
+    said = capsys.readouterr().err
+    assert f"the weights are gone, {folder}/checkpoints/best.safetensors is missing" in said and said.count("\n") == 1
+    (folder / "run.json").write_text("{")
+    assert main(["train", "--resume", str(folder)]) == 2
+    assert f"error: {folder}/run.json is damaged (" in capsys.readouterr().err
+    (folder / "run.json").unlink()
+    assert main(["train", "--resume", str(folder), "--quiet"]) == 0
+    assert "weights are gone" not in capsys.readouterr().err and (folder / "checkpoints/best.safetensors").is_file()
+
+
+def test_train__without_arguments_still_prints_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--print-config"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["model"]["name"] == "vgg11_bn"
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 from attention_cem.studies import results
 from attention_cem.studies.gathering import comparison_of
 from attention_cem.studies.plan import load_study
-from attention_cem.studies.results import program_commit, read_result, result_of, write_result
+from attention_cem.studies.results import ResultError, program_commit, read_result, result_of, write_result
 from attention_cem.studies.store import CellState
 from tests.studies import stub
 
@@ -57,7 +57,7 @@ def test_read_result__refuses_what_is_no_result(tmp_path: Path, change: dict[str
 @pytest.mark.parametrize("content", ["{", "[]", "\ufeff", '"text"'])
 def test_read_result__refuses_other_files(tmp_path: Path, content: str) -> None:
     (tmp_path / "x.json").write_text(content)
-    with pytest.raises(ValueError, match="x.json"):
+    with pytest.raises(ResultError, match="x.json"):
         read_result(tmp_path / "x.json")
 
 

@@ -1,6 +1,7 @@
 """What makes a claim exclusive: in the study's folder, on an Optuna journal file and on a database."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -236,6 +237,48 @@ def test_folder_store__looking_leaves_no_trace(tmp_path: Path) -> None:
     store = opened(str(tmp_path))
     assert len(store.states()) == len(CELLS) and store.results() == {}
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["journal", "sqlite"], indirect=True)
+def test_optuna_store__looking_enqueues_nothing(where: str) -> None:
+    first = opened(where, cells=CELLS[:1])
+    assert isinstance(first, OptunaStore)
+    looker = OptunaStore("s", where, only_look=True)
+    looker.prepare(CELLS)
+    assert [state.status for state in looker.states().values()] == ["waiting"] * len(CELLS)
+    assert len(first._storage.get_all_trials(first._id)) == 1
+    with pytest.raises(ValueError, match="holds no study 'other'"):
+        OptunaStore("other", where, only_look=True)
+
+
+def test_optuna_store__a_database_of_somebody_else_is_not_looked_into(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "s.db")
+    connection.execute("create table recipes (name text)")
+    connection.close()
+    before = (tmp_path / "s.db").read_bytes()
+    with pytest.raises(ValueError, match="there is no store"):
+        OptunaStore("s", f"sqlite:///{tmp_path / 's.db'}", only_look=True)
+    assert (tmp_path / "s.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("only_look", [False, True])
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("foo://bar", "is no database URL, e.g. sqlite:///study.db"),
+        ("://", "is no database URL"),
+        ("sqlite:///FOLDER/text", "cannot be used"),
+        ("FOLDER/text", "is no Optuna journal"),
+    ],
+)
+def test_optuna_store__what_is_no_store_is_refused_in_words(
+    tmp_path: Path, where: str, message: str, only_look: bool
+) -> None:
+    text = "\\documentclass{article}\nno store\n" * 100
+    (tmp_path / "text").write_text(text)
+    with pytest.raises(ValueError, match=f"^--store: .* {message}"):
+        OptunaStore("s", where.replace("FOLDER", str(tmp_path)), only_look=only_look)
+    assert (tmp_path / "text").read_text() == text
 
 
 @pytest.mark.parametrize("where", ["folder", "journal"], indirect=True)

@@ -1,8 +1,10 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from attention_cem.training import ConfigError
+from attention_cem.data import MissingDataError, load_data
+from attention_cem.training import ConfigError, train
 from attention_cem.training.config_reading import config_hash
 from attention_cem.training.files import write_atomically
 from attention_cem.training.run_folder import RunFolder, folder_for
@@ -38,6 +40,101 @@ def test_run_folder__a_folder_with_other_files_is_refused(tmp_path: Path) -> Non
     config = tiny_config(tmp_path)
     with pytest.raises(ConfigError, match="holds other files"):
         folder_for(config).prepare(config)
+
+
+REFUSED: list[dict[str, Any]] = [
+    {"defence__gaussian_noise__sigma": -0.1},
+    {"surrogate__name": "kmeens"},
+    {"model__name": "vgg12"},
+    {"model__cut": "nowhere"},
+    {"train__batch_size": 1000},
+]
+
+
+@pytest.mark.parametrize("wrong", REFUSED, ids=lambda wrong: next(iter(wrong)))
+def test_train__what_was_refused_does_not_occupy_its_folder(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        train(tiny_config(tmp_path / "new" / "run", **wrong))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_train__missing_data_does_not_occupy_the_folder(tmp_path: Path) -> None:
+    absent = {"data__name": "cifar10", "data__root": str(tmp_path / "absent"), "data__options": {}}
+    with pytest.raises(MissingDataError):
+        train(tiny_config(tmp_path / "run", **absent))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_train__refused_in_a_folder_that_was_there_leaves_it_as_it_was(tmp_path: Path) -> None:
+    refused = tiny_config(tmp_path, defence__gaussian_noise__sigma=-0.1)
+    with pytest.raises(ConfigError):
+        train(refused)
+    assert tmp_path.is_dir() and list(tmp_path.iterdir()) == []
+    weights = tmp_path / "checkpoints" / "step-00000001.safetensors"  # of a run whose config.toml was lost
+    weights.parent.mkdir()
+    weights.write_bytes(b"weights")
+    (tmp_path / "run.lock").touch()
+    with pytest.raises(ConfigError):
+        train(refused)
+    assert sorted(tmp_path.iterdir()) == [weights.parent, tmp_path / "run.lock"]
+    assert weights.read_bytes() == b"weights"
+
+
+def test_train__a_resumed_run_that_cannot_be_built_loses_nothing(tmp_path: Path) -> None:
+    train(tiny_config(tmp_path / "run", train__epochs=1))
+    (tmp_path / "run" / "run.json").unlink()
+    before = sorted((tmp_path / "run").rglob("*"))
+    resumed = tiny_config(tmp_path / "run", train__epochs=1, run__resume=True)
+    with pytest.raises(ConfigError, match="images"):
+        train(resumed, data=load_data("synthetic", num_train=8, num_test=8, num_classes=4, size=16))
+    assert sorted((tmp_path / "run").rglob("*")) == before
+
+
+def test_run_folder__withdrawn_keeps_what_somebody_put_there_meanwhile(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path / "new" / "run")
+    folder = folder_for(config)
+    folder.prepare(config)
+    (folder.path / "thesis.tex").touch()
+    folder.withdraw()
+    assert list(folder.path.iterdir()) == [folder.path / "thesis.tex"]
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/x"])
+def test_run_folder__where_none_can_be_made_is_refused_in_words(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    config = tiny_config(tmp_path / place)
+    with pytest.raises(ConfigError, match=r"cannot be made or written \(.*\); choose a run.folder inside a folder"):
+        folder_for(config).prepare(config)
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_run_folder__a_link_to_nowhere_is_refused_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "run").symlink_to(tmp_path / "unmounted" / "disk")
+    config = tiny_config(tmp_path / "run")
+    with pytest.raises(ConfigError, match="cannot be made or written"):
+        folder_for(config).prepare(config)
+    assert (tmp_path / "run").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{", "Expecting property name"),
+        ("{}", "it has no 'best_epoch'"),
+        ("[]", "it does not hold the figures of a run"),
+        ('{"best_epoch": 1, "best_accuracy": 0.5, "test": 3}', "it does not hold the figures of a run"),
+        ('{"best_epoch": 1, "best_accuracy": null, "test": {"accuracy": 0.5}}', "it does not hold the figures"),
+        ("[" * 100_000, "recursion"),
+    ],
+)
+def test_result__a_damaged_file_is_named_with_what_to_do(tmp_path: Path, content: str, reason: str) -> None:
+    folder = RunFolder(tmp_path)
+    folder.result_file.write_text(content)
+    with pytest.raises(ConfigError) as refused:
+        folder.result()
+    said = str(refused.value)
+    assert said.startswith(f"{folder.result_file} is damaged (") and said.endswith("): delete it and resume")
+    assert reason in said
 
 
 def test_metrics__an_unfinished_line_and_epochs_to_come_are_dropped(tmp_path: Path) -> None:

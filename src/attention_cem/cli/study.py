@@ -34,7 +34,10 @@ def main(arguments: Sequence[str]) -> int:
         code: int = given.do(given)
         return code
     except ValueError as error:
-        return _refuse(error)
+        from attention_cem.studies.results import ResultError
+
+        remedy = "; delete it and call study run again: the cell is run once more"
+        return _refuse(f"{error}{remedy if isinstance(error, ResultError) else ''}")
     except RuntimeError as error:
         from attention_cem.studies.store import DeviceLostError
 
@@ -122,6 +125,9 @@ def _sweep(given: argparse.Namespace) -> int:
         from attention_cem.studies.searching import sweep
     except ImportError:
         raise ConfigError("a sweep needs Optuna: pip install 'attention-cem[sweep]'") from None
+    from attention_cem.studies.running import devices_of
+
+    devices_of(given.device)
     front = sweep(
         given.file,
         trials=given.trials,
@@ -149,6 +155,8 @@ def _status(given: argparse.Namespace) -> int:
         tried = f", {state.attempts} tries" if state.attempts > 1 else ""
         print(f"{state.status:<8} {cell}{tried}{f': {state.error}' if state.error else ''}")
     print(progress_of(states).line(study.name))
+    if any(state.status == "failed" for state in states.values()):
+        _say_how_to_retry(_run_command(given))
     return 0
 
 
@@ -157,7 +165,7 @@ def _report_data(given: argparse.Namespace) -> int:
     from attention_cem.studies.running import study_states
 
     study = load_study(given.file, given.out)
-    return _conclude(study, study_states(study, given.store), f"attention-cem study run {shlex.quote(given.file)}")
+    return _conclude(study, study_states(study, given.store), _run_command(given))
 
 
 def _conclude(study: Any, states: dict[str, CellState], again: str) -> int:
@@ -179,11 +187,25 @@ def _conclude(study: Any, states: dict[str, CellState], again: str) -> int:
             print(f"  {caution}")
     for failed in content["cells"]["failed"]:
         print(f"failed: {failed['cell']}: {failed['error']}", file=sys.stderr)
+    if content["cells"]["failed"]:
+        _say_how_to_retry(again)
     left = len(content["cells"]["missing"])
     if left:
         print(f"{left} of {len(study.cells)} cells have no result yet; go on with: {again}", file=sys.stderr)
     print(study.out / "comparison.json")
     return 1 if left or content["cells"]["failed"] else 0
+
+
+def _run_command(given: argparse.Namespace) -> str:
+    """The command that runs the study another action was asked about."""
+    options = (("--out", given.out), ("--store", given.store))
+    chosen = [part for option, value in options if value is not None for part in (option, value)]
+    return shlex.join(["attention-cem", "study", "run", given.file, *chosen])
+
+
+def _say_how_to_retry(again: str) -> None:
+    again = again if "--retry-failed" in shlex.split(again) else f"{again} --retry-failed"
+    print(f"failed cells are not tried again by themselves; after repairing the cause: {again}", file=sys.stderr)
 
 
 def _tell(text: str) -> None:
@@ -194,6 +216,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _refuse(error: Exception) -> int:
-    print(f"attention-cem study: error: {' '.join(str(error).split())}", file=sys.stderr)
+def _refuse(why: str) -> int:
+    print(f"attention-cem study: error: {' '.join(why.split())}", file=sys.stderr)
     return 2

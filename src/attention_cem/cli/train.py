@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from attention_cem.cli.settings import SettingsParser, add_settings, parse_settings
 from attention_cem.training.config_checks import ConfigError
 from attention_cem.training.config_reading import config_to_dict, load_config
+from attention_cem.training.run_folder import RunFolder
 from attention_cem.training.toml_writing import to_toml
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = _parser()
     try:
         known, settings = parse_settings(parser, arguments)
+        _check_something_to_train(known, settings)
         config = _config(known, settings)
     except ConfigError as error:
         return _refuse(error)
@@ -56,6 +58,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_settings(parser)
     return parser
+
+
+def _check_something_to_train(known: argparse.Namespace, settings: dict[str, str]) -> None:
+    """The defaults alone are a day's work that nobody asked for; where and how to run says nothing of what."""
+    chosen = [name for name in settings if not name.startswith("run.")]
+    if not (known.config or known.resume or known.print_config or chosen):
+        raise ConfigError("say what to train, e.g. --config configs/synthetic-sound.toml, or --resume FOLDER")
 
 
 def _config(known: argparse.Namespace, settings: dict[str, str]) -> Config:
@@ -99,6 +108,13 @@ def _report(result: RunResult) -> None:
     print(f"best epoch           {result.best_epoch}")
     print(f"validation accuracy  {result.best_accuracy:.2%}")
     print(f"test accuracy        {result.test_accuracy:.2%}")
+    folder = RunFolder(result.folder)
+    if not folder.best.is_file():
+        print(
+            f"attention-cem train: the weights are gone, {folder.best} is missing; "
+            f"delete {folder.result_file} and resume to train them again",
+            file=sys.stderr,
+        )
 
 
 def _refuse(error: Exception) -> int:

@@ -14,7 +14,7 @@ from attention_cem.studies.comparison import (
     compare,
 )
 from attention_cem.studies.plan import Study
-from attention_cem.studies.results import read_result
+from attention_cem.studies.results import make_folder, read_result
 from attention_cem.studies.store import CellState
 from attention_cem.training.files import write_atomically
 
@@ -65,7 +65,7 @@ def comparison_of(study: Study, states: Mapping[str, CellState] | None = None) -
 def write_comparison(study: Study, states: Mapping[str, CellState] | None = None) -> dict[str, Any]:
     """Write ``comparison.json`` into the study's folder and return its content."""
     content = comparison_of(study, states)
-    study.out.mkdir(parents=True, exist_ok=True)
+    make_folder(study.out)
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomically(study.out / COMPARISON_FILE, (text + "\n").encode())
     return content

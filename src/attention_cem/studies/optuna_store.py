@@ -30,20 +30,66 @@ from attention_cem.studies.processes import process_is_gone, this_process
 from attention_cem.studies.store import MAX_DEATHS, SILENT, CellState, Claim, ClaimLostError
 
 if TYPE_CHECKING:
-    from optuna.storages import BaseStorage
+    from optuna.storages import BaseStorage, RDBStorage
     from sqlalchemy import Engine
 
 _OPENINGS = 4
 
 
 def open_storage(where: str) -> BaseStorage:
-    """A database for a URL (``sqlite:///file``, ``mysql://...``), a journal for a file's name."""
+    """A database for a URL (``sqlite:///file``, ``mysql://...``), a journal for a file's name.
+
+    Raises:
+        ValueError: it is neither, or it cannot be used.
+    """
     if "://" not in where:
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
 
-        Path(where).parent.mkdir(parents=True, exist_ok=True)
-        return JournalStorage(JournalFileBackend(where))
+        try:
+            Path(where).parent.mkdir(parents=True, exist_ok=True)
+            return JournalStorage(JournalFileBackend(where))
+        except OSError as error:
+            raise ValueError(f"--store: the file {where} cannot be made or read ({error.strerror or error})") from None
+        except ValueError as error:
+            raise ValueError(f"--store: the file {where} is no Optuna journal ({error})") from None
+    from sqlalchemy.exc import ArgumentError, DatabaseError
+
+    try:
+        return _open_database(where)
+    except ArgumentError as error:
+        raise ValueError(
+            f"--store: {where} is no database URL, e.g. sqlite:///study.db or mysql://user@host/name ({error})"
+        ) from None
+    except ImportError as error:
+        raise ValueError(f"--store: {where} needs a database driver ({error.__cause__ or error})") from None
+    except DatabaseError as error:
+        raise ValueError(f"--store: the database {where} cannot be used ({error.orig})") from None
+
+
+def is_there(where: str) -> bool:
+    """Whether there is such a storage, without making one."""
+    if "://" not in where:
+        return Path(where).is_file()
+    from sqlalchemy import create_engine, inspect, make_url
+    from sqlalchemy.exc import ArgumentError, DatabaseError
+
+    try:
+        url = make_url(where)
+        file = url.database or ""
+        # Connecting would make the file.
+        if url.get_backend_name() == "sqlite" and not file.startswith("file:") and not Path(file).is_file():
+            return False
+        engine = create_engine(url)
+        try:
+            return inspect(engine).has_table("studies")
+        finally:
+            engine.dispose()
+    except (ArgumentError, ImportError, DatabaseError):
+        return True  # opening it says what is wrong with it
+
+
+def _open_database(where: str) -> RDBStorage:
     from optuna.storages import RDBStorage
     from sqlalchemy.exc import IntegrityError, OperationalError
 
@@ -93,14 +139,24 @@ class OptunaStore:
         where: database URL or journal file.
         max_failures: tries that may fail before a cell is given up.
         grace_seconds: a claim whose holder is silent for so long is given to somebody else.
+        only_look: write nothing; what is not there is a ValueError.
     """
 
-    def __init__(self, name: str, where: str, *, max_failures: int = 2, grace_seconds: float = 120.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        where: str,
+        *,
+        max_failures: int = 2,
+        grace_seconds: float = 120.0,
+        only_look: bool = False,
+    ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
+        if only_look and not is_there(where):
+            raise ValueError(f"--store: there is no store {where}; `attention-cem study run` makes it")
         self._storage = open_storage(where)
-        self._study = optuna.create_study(
-            storage=self._storage, study_name=name, load_if_exists=True, directions=["maximize", "maximize"]
-        )
+        self._study = self._found(name, where) if only_look else self._created(name)
+        self._only_look = only_look
         self._id = self._storage.get_study_id_from_name(name)
         self._max_failures = max_failures
         self._grace = grace_seconds
@@ -111,6 +167,8 @@ class OptunaStore:
     def prepare(self, cells: Sequence[str], *, retry_failed: bool = False) -> None:
         """Enqueue cells that have no try yet, and those whose tries are used up if asked to."""
         self._cells = list(cells)
+        if self._only_look:
+            return
         tries = self._tries()
         for cell in self._cells:
             if not tries[cell]:
@@ -170,6 +228,19 @@ class OptunaStore:
     def close(self) -> None:
         """Close the connection to a database."""
         self._storage.remove_session()
+
+    def _created(self, name: str) -> optuna.Study:
+        return optuna.create_study(
+            storage=self._storage, study_name=name, load_if_exists=True, directions=["maximize", "maximize"]
+        )
+
+    def _found(self, name: str, where: str) -> optuna.Study:
+        try:
+            return optuna.load_study(storage=self._storage, study_name=name)
+        except KeyError:
+            raise ValueError(
+                f"--store: {where} holds no study {name!r}; `attention-cem study run` puts it there"
+            ) from None
 
     def _tries(self) -> dict[str, list[FrozenTrial]]:
         """For each cell its tries in order: of trials for the same try the first created."""

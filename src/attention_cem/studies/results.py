@@ -42,6 +42,10 @@ _TOLD_COMMIT = "ATTENTION_CEM_COMMIT"
 _NEEDED = {"cell": str, "method": str, "data": str, "seed": int, "accuracy": float, "mse": float}
 
 
+class ResultError(ValueError):
+    """A file that is no result of a cell; the message names it."""
+
+
 def result_of(
     study: str,
     cell: Cell,
@@ -105,23 +109,38 @@ def result_text(result: Mapping[str, Any]) -> bytes:
     return (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode()
 
 
+def make_folder(out: Path) -> None:
+    """Make the folder of a study.
+
+    Raises:
+        ValueError: it cannot be made.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "it is a file" if out.is_file() else error.strerror or error
+        raise ValueError(
+            f"the study's folder {out} cannot be made ({reason}); choose an --out inside a folder you can write to"
+        ) from None
+
+
 def read_result(path: Path) -> dict[str, Any]:
     """Read and check a result file.
 
     Raises:
-        ValueError: it is not one.
+        ResultError: it is not one.
     """
     if path.stat().st_size > _MAX_RESULT_BYTES:
-        raise ValueError(f"{path} is larger than {_MAX_RESULT_BYTES} bytes: this is no result of a study")
+        raise ResultError(f"{path} is larger than {_MAX_RESULT_BYTES} bytes: this is no result of a study")
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+        raise ResultError(f"{path} is not JSON: {error}") from None
     if not isinstance(result, dict) or (result.get("format"), result.get("version")) != (RESULT_FORMAT, RESULT_VERSION):
-        raise ValueError(f"{path} is no {RESULT_FORMAT} of version {RESULT_VERSION}")
+        raise ResultError(f"{path} is no {RESULT_FORMAT} of version {RESULT_VERSION}")
     for key, kind in _NEEDED.items():
         if type(result.get(key)) is not kind:
-            raise ValueError(f"{path}: {key} must be of type {kind.__name__}, got {result.get(key)!r}")
+            raise ResultError(f"{path}: {key} must be of type {kind.__name__}, got {result.get(key)!r}")
     return result
 
 

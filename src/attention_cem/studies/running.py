@@ -17,9 +17,10 @@ from typing import Any
 from attention_cem.studies.cell_run import Runner, run_cell
 from attention_cem.studies.folder_store import FolderStore
 from attention_cem.studies.plan import Study
-from attention_cem.studies.results import program_commit, write_result
+from attention_cem.studies.results import make_folder, program_commit, write_result
 from attention_cem.studies.store import CellState, ClaimStore, DeviceLostError
 from attention_cem.studies.worker import figures_line, work
+from attention_cem.training.config_checks import ConfigError
 
 _DEVICE_LOST = 75
 """Exit code of a worker that asks to be started again."""
@@ -91,6 +92,7 @@ def run_study(
         tell: gets one line whenever something happened.
 
     Raises:
+        ValueError: settings with which no cell could be run; none was begun.
         KeyboardInterrupt: asked to stop; call again to continue.
         DeviceLostError: the only worker lost its GPU; call again, from a new process. Of several it is replaced.
     """
@@ -99,14 +101,14 @@ def run_study(
     if seconds is not None and not seconds > 0:
         raise ValueError(f"seconds must be above 0, or None for no limit, got {seconds}")
     program_commit()  # goes into every result; what is wrong with it shall be told before the first is worked for
+    devices = devices_of(device)
     # This clock is the same for all processes of a machine.
     until = None if seconds is None else time.monotonic() + seconds
-    study.out.mkdir(parents=True, exist_ok=True)
+    make_folder(study.out)
     claims = open_store(study, store, grace_seconds=grace_seconds)
     try:
         claims.prepare(in_turn(study), retry_failed=retry_failed)
         restore_results(study, claims)
-        devices = device.split(",")
         settings: dict[str, Any] = {
             "data_root": data_root,
             "beat_seconds": grace_seconds / 4,
@@ -133,11 +135,44 @@ def run_study(
         claims.close()
 
 
-def open_store(study: Study, store: str | None = None, *, grace_seconds: float = 120.0) -> ClaimStore:
+def devices_of(device: str) -> list[str]:
+    """The devices named, separated by commas; one that is not there would fail every cell.
+
+    >>> devices_of("auto"), devices_of("gpu")
+    Traceback (most recent call last):
+    ...
+    ValueError: --device must be auto, cpu, cuda or cuda:N, got 'gpu'
+    """
+    names = [name.strip() for name in device.split(",")]
+    for name in names:
+        if name in ("auto", "cpu"):  # always there, and known without torch
+            continue
+        import torch
+
+        from attention_cem.training.building import resolve_device
+
+        try:
+            found = resolve_device(name)
+        except ConfigError as error:
+            raise ValueError(str(error).replace("run.device", "--device")) from None
+        if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+            raise ValueError(f"--device: there is no {name}; this machine has {torch.cuda.device_count()} CUDA devices")
+    return names
+
+
+def open_store(
+    study: Study, store: str | None = None, *, grace_seconds: float = 120.0, only_look: bool = False
+) -> ClaimStore:
     """The store of a study: its folder, or, where a database or journal file is named, Optuna's.
 
+    Args:
+        study: whose.
+        store: database URL or journal file.
+        grace_seconds: see `run_study`.
+        only_look: write nothing.
+
     Raises:
-        ValueError: a database or journal file is named, but Optuna is not installed.
+        ValueError: a database or journal file is named, but Optuna is not installed, or it cannot be opened.
     """
     if store is None:
         return FolderStore(study.out, max_failures=study.max_failures, grace_seconds=grace_seconds)
@@ -148,12 +183,21 @@ def open_store(study: Study, store: str | None = None, *, grace_seconds: float =
         )
     from attention_cem.studies.optuna_store import OptunaStore
 
-    return OptunaStore(study.name, store, max_failures=study.max_failures, grace_seconds=grace_seconds)
+    return OptunaStore(
+        study.name, store, max_failures=study.max_failures, grace_seconds=grace_seconds, only_look=only_look
+    )
 
 
 def study_states(study: Study, store: str | None = None) -> dict[str, CellState]:
-    """Where every cell stands, without running any; results that are in the store only are written as files."""
-    claims = open_store(study, store)
+    """Where every cell stands, without running any; results that are in the store only are written as files.
+
+    Raises:
+        ValueError: there is no such store, or the study's folder is a file or below one.
+    """
+    nearest = next(path for path in (study.out, *study.out.parents) if path.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"{nearest} is a file; --out must be the study's folder, got {study.out}")
+    claims = open_store(study, store, only_look=True)
     try:
         claims.prepare([cell.id for cell in study.cells])
         restore_results(study, claims)

@@ -111,8 +111,11 @@ def _trained(
         return _result(folder, finished)
     try:
         trainer = Trainer(config, folder, device, world, data=data, model=model, observer=observer)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    except BaseException as error:
+        folder.withdraw()  # nothing was trained: the next call finds the folder as this one did
+        if isinstance(error, ValueError):
+            raise ConfigError(str(error)) from error
+        raise
     with fast_arithmetic(device), stop_requests() as stop:
         trainer.resume()
         trainer.run(stop)

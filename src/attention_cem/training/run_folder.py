@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.best = self.checkpoints / "best.safetensors"
         self.tensorboard = path / "tensorboard"
+        self.lock = path / "run.lock"
+        self._made: list[Path] = []
 
     def exists(self) -> bool:
         """Whether a run was started here."""
@@ -43,14 +46,40 @@ class RunFolder:
         """Start a run here, or check that the one that is here has the same configuration.
 
         Raises:
-            ConfigError: a run is here and ``run.resume`` is false, or its configuration differs.
+            ConfigError: a run is here and ``run.resume`` is false, its configuration differs, or nothing can be written
+                here.
         """
-        if not self.exists():
-            if self.path.is_dir() and any(self.path.iterdir()) and not self.checkpoints.is_dir():
-                raise ConfigError(f"the folder {self.path} holds other files; choose an empty or new run.folder")
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.config_file, (to_toml(config_to_dict(config)) + "\n").encode())
-            return
+        try:
+            if self.exists():
+                self._continue(config)
+            else:
+                self._start(config)
+        except OSError as error:
+            self.withdraw()
+            raise ConfigError(
+                f"the folder {self.path} cannot be made or written ({error.strerror or error}); "
+                "choose a run.folder inside a folder you can write to"
+            ) from None
+
+    def withdraw(self) -> None:
+        """Undo `prepare` where nothing was trained: what it made goes, what was here before stays."""
+        for path in self._made:
+            with suppress(OSError):  # never made, or a folder with something in it
+                if path.is_dir():
+                    path.rmdir()
+                else:
+                    path.unlink()
+        self._made = []
+
+    def _start(self, config: Config) -> None:
+        if self.path.is_dir() and any(self.path.iterdir()) and not self.checkpoints.is_dir():
+            raise ConfigError(f"the folder {self.path} holds other files; choose an empty or new run.folder")
+        made = (self.config_file, self.lock, self.checkpoints, self.path, *self.path.parents)
+        self._made = [path for path in made if not os.path.lexists(path)]
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.config_file, (to_toml(config_to_dict(config)) + "\n").encode())
+
+    def _continue(self, config: Config) -> None:
         if not config.run.resume:
             raise ConfigError(
                 f"the folder {self.path} already holds a run; continue it with --run.resume true "
@@ -101,11 +130,26 @@ class RunFolder:
         write_atomically(self.result_file, (json.dumps(result, indent=2) + "\n").encode())
 
     def result(self) -> dict[str, Any] | None:
-        """What ``run.json`` holds; None while the run is not finished."""
+        """What ``run.json`` holds; None while the run is not finished.
+
+        Raises:
+            ConfigError: it is not what `write_result` wrote.
+        """
         if not self.result_file.is_file():
             return None
-        loaded: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))
-        return loaded
+        try:
+            loaded: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))
+            for figure in (loaded["best_epoch"], loaded["best_accuracy"], loaded["test"]["accuracy"]):
+                float(figure)
+        except KeyError as missing:
+            reason = f"it has no {missing}"
+        except (ValueError, RecursionError) as error:
+            reason = str(error)
+        except TypeError:
+            reason = "it does not hold the figures of a run"
+        else:
+            return loaded
+        raise ConfigError(f"{self.result_file} is damaged ({reason}): delete it and resume")
 
 
 def folder_for(config: Config) -> RunFolder:
