@@ -185,6 +185,7 @@ def test_study_run__only_the_methods_asked_for(
         (["run", "FILE", "--wokers", "2"], "--wokers"),
         (["run", "FILE", "--store", "foo://bar"], "--store: foo://bar is no database URL, e.g. sqlite:///study.db"),
         (["status", "FILE", "--store", "foo://bar"], "--store: foo://bar is no database URL"),
+        (["sweep", "FILE", "--out", "FILE"], "is a file, expected a folder; name another folder with --out"),
         (["sweep", "FILE", "--device", "gpu"], "--device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
     ],
 )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from attention_cem.cli.remedies import check_folder_place
 from attention_cem.cli.settings import SettingsParser
 from attention_cem.training.config_checks import ConfigError
 
@@ -128,6 +129,8 @@ def _sweep(given: argparse.Namespace) -> int:
     from attention_cem.studies.running import devices_of
 
     devices_of(given.device)
+    if given.out is not None:
+        check_folder_place(given.out, "--out")
     front = sweep(
         given.file,
         trials=given.trials,
