@@ -214,8 +214,8 @@ a seed lie around that accuracy within three points of each other.
   SSIM a blind client alone shows more than k-means CEM does at the same accuracy ([main](main.md),
   [stacked](stacked.md)); with the closed-form attacker SSIM falls too, most where it is set strongly.
 - Noise shaped as z varies within classes is worse than plain noise at the same accuracy. Why was not looked into.
-- Four times as many epochs lift the accuracy of all and leave the order as it is, by two runs each; those of k-means
-  CEM lie further apart than it and slots do.
+- Four times as many epochs lift the accuracy of all and leave the order as it is, by two runs each, of which the
+  preset's renew their inverse every 10 and every 5 steps; those of k-means CEM lie further apart than it and slots do.
 
 Hence the preset `configs/cifar10-sound.toml`: a client blind to 4×4 waves, and the closed-form attacker with random
 features, following the client, weight 0.5: beside blindness the few runs there are show no loss by following.
@@ -239,7 +239,7 @@ Ratios on both sides of one: no effect of the number of slots can be seen here e
 
 ## Trained for longer
 
-{LONG_TRAINING} epochs instead of {EPOCHS}, two runs each. In the last column the more accurate run of the
+{LONG_TRAINING} epochs instead of {EPOCHS}. In the last column the more accurate run of the
 two stands as it is, and the other is read at its accuracy, on the straight line to the run with noise alone.
 
 {newline.join(long_training_table(rows, LONG_TRAINING, BASELINE, TITLES["noise"]))}

@@ -25,6 +25,7 @@ from attention_cem.data import ImageData, ImageSet, load_data, split_validation
 from attention_cem.data.random_streams import generator_for
 from attention_cem.splitting import SplitModel
 from attention_cem.training import TrainedRun, load_run
+from attention_cem.training.config_checks import ConfigError
 from attention_cem.training.run_folder import RunFolder
 
 AUDIT_FOLDER = "audit"
@@ -167,7 +168,7 @@ def _recorded_accuracy(run: TrainedRun) -> float | None:
     try:
         finished = folder.result()
         return None if finished is None else float(finished["test"]["accuracy"])
-    except (ValueError, KeyError, TypeError) as error:
+    except ConfigError as error:
         raise ValueError(
             f"{folder.result_file} is damaged or incomplete: delete it and call `attention-cem train --resume "
             f"{run.folder}`, which writes it anew"
