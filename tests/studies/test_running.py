@@ -85,13 +85,14 @@ def test_study__killed_midway_and_restarted_finishes_with_each_run_done_once(tmp
     wait_until(lambda: (out / "events.txt").exists() and len(stub.events(out, "end")) >= 2)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    handed_in = {path.stem for path in (out / "results").iterdir()}
+    # The kill may leave the file of a write that was under way; it is no result and is never read.
+    handed_in = {path.stem for path in (out / "results").glob("*.json")}
     assert len(handed_in) < 6
     assert start(file, out, workers).wait(timeout=50) == 0
     cells = sorted(cell.id for cell in load_study(file).cells)
     begun, ended = stub.events(out, "begin"), stub.events(out, "end")
     print(f"{workers} workers: {len(handed_in)} of 6 done at the kill, {len(begun)} begun in all")
-    assert sorted(path.stem for path in (out / "results").iterdir()) == sorted(set(ended)) == cells
+    assert sorted(path.stem for path in (out / "results").glob("*.json")) == sorted(set(ended)) == cells
     # What was handed in before the kill was not begun again; what was cut off was begun once more.
     assert all(begun.count(cell) == ended.count(cell) == 1 for cell in handed_in)
     assert len(begun) <= 6 + workers
