@@ -4,7 +4,6 @@ from attention_cem.training.activation import (
     SurrogateMode,
     active_epochs,
     first_active_epoch,
-    first_counted_epoch,
     surrogate_mode,
 )
 
@@ -43,7 +42,3 @@ def test_active_epochs__counts_from_the_first_active_epoch(warmup: int) -> None:
     assert [active_epochs(first + n, warmup) for n in range(3)] == [1, 2, 3]
     assert surrogate_mode(first, chosen=True, lambd=1.0, warmup_epochs=warmup) is ACTIVE
     assert surrogate_mode(first - 1, chosen=True, lambd=1.0, warmup_epochs=warmup) is OBSERVE
-
-
-def test_first_counted_epoch__is_the_last_where_the_training_ends_within_the_ramp() -> None:
-    assert first_counted_epoch(5, lambd=1.0, warmup_epochs=3, ramp_epochs=12) == 5

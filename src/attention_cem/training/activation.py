@@ -60,25 +60,3 @@ def active_epochs(epoch: int, warmup_epochs: int) -> int:
     [0, 1, 3]
     """
     return max(0, epoch - first_active_epoch(warmup_epochs) + 1)
-
-
-def first_counted_epoch(epochs: int, *, lambd: float, warmup_epochs: int, ramp_epochs: int) -> int:
-    """The first epoch (from 1) whose weights may be kept as the best: the first with λ at its full strength.
-
-    Validation accuracy is highest before the surrogate acts: weights of that time would be kept, and would leak as if
-    there were no defence. Where the training ends earlier, its last epoch counts.
-
-    Args:
-        epochs: of the training.
-        lambd: λ; 0 where no surrogate acts, so that every epoch counts.
-        warmup_epochs: attention_warmup_epochs.
-        ramp_epochs: epochs over which λ rises; 1 where it does not.
-
-    >>> first_counted_epoch(240, lambd=0.1, warmup_epochs=3, ramp_epochs=12)
-    15
-    >>> first_counted_epoch(240, lambd=0.0, warmup_epochs=3, ramp_epochs=12)
-    1
-    """
-    if lambd == 0:
-        return 1
-    return min(epochs, first_active_epoch(warmup_epochs) + ramp_epochs - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from attention_cem.training.activation import SurrogateMode, active_epochs, surrogate_mode
+from attention_cem.training.activation import SurrogateMode, active_epochs, first_active_epoch, surrogate_mode
 from attention_cem.training.config import Config
 from attention_cem.training.schedules import lambd_weight, lr_factor
 
@@ -83,6 +83,26 @@ def mode_at(config: Config, epoch: int, *, needs_fit: bool) -> SurrogateMode:
         warmup_epochs=config.surrogate.attention_warmup_epochs,
         needs_fit=needs_fit,
     )
+
+
+def first_counted_epoch(config: Config) -> int:
+    """The first epoch (from 1) whose weights may be kept as the best: from there on λ·w_lr keeps its full strength.
+
+    Validation accuracy is highest before the surrogate acts: weights of that time would be kept, and would leak as if
+    there were no defence. Where λ is tied to the step size that time is long: published, λ is whole after 180 epochs of
+    240. Full strength is λ, or the most that λ·w_lr ever reaches where that is less. Where the training ends before the
+    surrogate acts, its last epoch counts.
+    """
+    epochs, surrogate = config.train.epochs, config.surrogate
+    if surrogate.lambd == 0:
+        return 1
+    active = range(first_active_epoch(surrogate.attention_warmup_epochs), epochs + 1)
+    strengths = [step_values(config, Position(epoch - 1), 1, SurrogateMode.ACTIVE).lambd for epoch in active]
+    if not strengths:
+        return epochs
+    full = min(surrogate.lambd, max(strengths))
+    weaker = [epoch for epoch, strength in zip(active, strengths, strict=True) if strength < full * (1 - 1e-9)]
+    return min(epochs, weaker[-1] + 1) if weaker else active[0]
 
 
 def position_facts(position: Position, best: Best, seconds: float) -> dict[str, Any]:

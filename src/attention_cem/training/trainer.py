@@ -13,7 +13,7 @@ from attention_cem.data import Batches, ImageData
 from attention_cem.splitting import SplitModel
 from attention_cem.surrogates.followed_solution import RENEW_BESIDE_EVERY
 from attention_cem.surrogates.repetition import is_due
-from attention_cem.training.activation import SurrogateMode, first_active_epoch, first_counted_epoch
+from attention_cem.training.activation import SurrogateMode, first_active_epoch
 from attention_cem.training.best_weights import BestWeights
 from attention_cem.training.building import (
     build_images,
@@ -47,6 +47,7 @@ from attention_cem.training.progress import (
     Best,
     Position,
     StepValues,
+    first_counted_epoch,
     mode_at,
     position_facts,
     position_from_facts,
@@ -134,13 +135,7 @@ class Trainer:
         self.run_step = GraphedStep(self.step) if recorded else self.step
         self.modules = state_modules(self.networks, self.monitor)
         self.position, self.best, self.seconds = Position(), Best(), 0.0
-        chosen = config.surrogate
-        self.first_counted = first_counted_epoch(
-            config.train.epochs,
-            lambd=chosen.lambd if self.surrogate is not None else 0.0,
-            warmup_epochs=chosen.attention_warmup_epochs,
-            ramp_epochs=chosen.ramp_epochs if chosen.lambd_schedule == "ramp" else 1,
-        )
+        self.first_counted = first_counted_epoch(config)
         self.best_weights = BestWeights(folder.checkpoints, folder.best)
         self._set: StepValues | None = None
 
