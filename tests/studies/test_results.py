@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from attention_cem.studies import results
+from attention_cem.studies.folder_store import FolderStore
 from attention_cem.studies.gathering import comparison_of
 from attention_cem.studies.plan import load_study
 from attention_cem.studies.results import ResultError, program_commit, read_result, result_of, write_result
@@ -45,20 +46,80 @@ def test_program_commit__outside_git_is_what_the_environment_says(monkeypatch: p
         ({"mse": "low"}, "mse must be of type float"),
         ({"seed": True}, "seed must be of type int"),
         ({"accuracy": None}, "accuracy must be of type float"),
+        ({"accuracy": 7.5}, "accuracy from 0 to 1"),
+        ({"mse": -1.0}, "finite MSE from 0 on, got 0.8, -1.0"),
+        ({"mse": float("nan")}, "finite MSE from 0 on, got 0.8, nan"),
+        ({"lambda": None}, "lambda must be a finite number, got None"),
+        ({"lambda": 10**400}, "lambda must be a finite number"),
+        ({"sigma": "x"}, "sigma must be a finite number or null, got 'x'"),
+        ({"settings": 5}, "settings must be of type dict, got 5"),
     ],
 )
 def test_read_result__refuses_what_is_no_result(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     cell = load_study(stub.write_study(tmp_path)).cells[0]
     write_result(tmp_path / "r" / "x.json", {**stub.result(cell), **change})
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ResultError, match=rf"x\.json.*{message}"):
         read_result(tmp_path / "r" / "x.json")
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "\ufeff", '"text"'])
+@pytest.mark.parametrize("content", ["{", "[]", "\ufeff", '"text"', "[" * 100_000, "9" * 5000])
 def test_read_result__refuses_other_files(tmp_path: Path, content: str) -> None:
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(ResultError, match="x.json"):
         read_result(tmp_path / "x.json")
+
+
+def test_read_result__refuses_a_folder_and_a_link_to_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "link.json").symlink_to("absent")
+    for name in ("folder.json", "link.json"):
+        with pytest.raises(ResultError, match=f"{name} is no file, or a link to none"):
+            read_result(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cell": "../../x", "config_hash": "0" * 64}, r"is the result of another cell, '\.\./\.\./x'"),
+        ({"seed": 4}, "seed is 4, but that of the study's cell is 0"),
+        ({"method": "other"}, "method is 'other', but that of the study's cell is 'none'"),
+        ({"config_hash": "0" * 64}, "config_hash is '0000"),
+        ({"config_hash": None}, "config_hash is None"),
+        ({"cost": 5}, "cost must be an object of numbers, got 5"),
+        ({"cost": {"seconds_per_epoch": "x"}}, "cost must be an object of numbers"),
+        ({"psnr": float("inf")}, "holds NaN or infinity"),
+    ],
+)
+def test_comparison_of__refuses_what_contradicts_the_study(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    study = load_study(stub.write_study(tmp_path), tmp_path / "out")
+    first = study.cells[0]
+    write_result(study.result_file(first.id), {**stub.result(first), **change})
+    with pytest.raises(ResultError, match=rf"{first.id}\.json.*{message}"):
+        comparison_of(study)
+
+
+def test_results__that_of_one_cell_does_not_count_as_another_ones(tmp_path: Path) -> None:
+    study = load_study(stub.write_study(tmp_path), tmp_path / "out")
+    first, second = study.cells[:2]
+    write_result(study.result_file(first.id), stub.result(second))
+    store = FolderStore(study.out)
+    store.prepare([first.id])
+    for look in (store.results, store.states, lambda: comparison_of(study)):
+        with pytest.raises(ResultError, match=rf"{first.id}\.json is the result of another cell, '{second.id}'"):
+            look()
+
+
+def test_results__a_run_of_the_same_configuration_counts_for_the_cell_it_is_lent_to(tmp_path: Path) -> None:
+    """Studies that repeat a run of another one are given its result, which keeps the names it was made with."""
+    study = load_study(stub.write_study(tmp_path), tmp_path / "out")
+    first = study.cells[0]
+    lent = {"cell": f"synthetic-elsewhere-{first.id[-12:]}", "method": "elsewhere", "settings": {"other": 1}}
+    write_result(study.result_file(first.id), {**stub.result(first), **lent})
+    store = FolderStore(study.out)
+    store.prepare([first.id])
+    assert store.results()[first.id]["method"] == "elsewhere"
+    (point,) = comparison_of(study)["methods"]["none"]["points"]
+    assert (point["cell"], point["method"], point["settings"]) == (first.id, "none", dict(first.settings))
 
 
 def test_comparison_of__says_what_is_done_failed_and_missing(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,23 +23,20 @@ from tests.studies import stub
 
 ROOT = Path(__file__).parents[2]
 CELLS = [f"cell-{number}" for number in range(8)]
-RESULT = {
-    "format": RESULT_FORMAT,
-    "version": RESULT_VERSION,
-    "cell": "c",
-    "method": "m",
-    "data": "d",
-    "seed": 0,
-    "accuracy": 0.9,
-    "mse": 0.02,
-}
+
+
+def result(cell: str) -> dict[str, Any]:
+    names = {"format": RESULT_FORMAT, "version": RESULT_VERSION, "cell": cell, "method": "m", "data": "d", "seed": 0}
+    return {**names, "accuracy": 0.9, "mse": 0.02, "lambda": 0.0, "settings": {}}
+
+
 CLAIMER = """
 import sys
-from tests.studies.test_stores import CELLS, RESULT, opened
+from tests.studies.test_stores import opened, result
 store = opened(sys.argv[1])
 while (claim := store.claim()) is not None:
     print(claim.cell, flush=True)
-    store.finish(claim, RESULT)
+    store.finish(claim, result(claim.cell))
 """
 
 
@@ -88,7 +86,7 @@ def test_optuna_store__a_cell_enqueued_twice_is_run_once(where: str) -> None:
         claim = store.claim()
         if claim is not None:
             taken.append(claim.cell)
-            store.finish(claim, RESULT)
+            store.finish(claim, result(claim.cell))
     assert Counter(taken) == Counter(CELLS)
     assert {state.status for state in second.states().values()} == {"done"}
 
@@ -120,10 +118,10 @@ def test_store__a_silent_claim_goes_to_another_and_its_former_holder_cannot_hand
     with pytest.raises(ClaimLostError):
         slow.beat(claim)
     with pytest.raises(ClaimLostError):
-        slow.finish(claim, RESULT)
+        slow.finish(claim, result(claim.cell))
     slow.fail(claim, "too late", counts=True)
-    other.finish(again, RESULT)
-    assert other.states()[CELLS[0]].status == "done" and slow.results() == {CELLS[0]: RESULT}
+    other.finish(again, result(again.cell))
+    assert other.states()[CELLS[0]].status == "done" and slow.results() == {CELLS[0]: result(CELLS[0])}
 
 
 def test_store__a_claim_that_beats_is_kept(where: str) -> None:
@@ -134,8 +132,8 @@ def test_store__a_claim_that_beats_is_kept(where: str) -> None:
         holder.beat(claim)
         taken = other.claim()
         assert taken is not None and taken.cell != claim.cell
-        other.finish(taken, RESULT)
-    holder.finish(claim, RESULT)
+        other.finish(taken, result(taken.cell))
+    holder.finish(claim, result(claim.cell))
 
 
 def test_store__a_worker_of_this_machine_that_is_gone_is_noticed_at_once(
@@ -175,7 +173,7 @@ def test_store__failed_tries_are_counted_and_forgiven_on_request(where: str) -> 
     store.fail(claim, "interrupted", counts=False)
     claim = store.claim()
     assert claim is not None and claim.attempt == 4
-    store.finish(claim, RESULT)
+    store.finish(claim, result(claim.cell))
     done = opened(where, cells=CELLS[:1]).states()[CELLS[0]]
     assert (done.status, done.attempts) == ("done", 4)
 
@@ -195,7 +193,7 @@ def test_folder_store__a_number_that_ended_before_it_was_created_again_is_given_
         assert (tmp_path / "claims" / f"{claim.cell}.{claim.attempt}.{status}").is_file()
     again = store.claim()
     assert again is not None
-    store.finish(again, RESULT)
+    store.finish(again, result(again.cell))
     assert not late._take(again.cell, again.attempt)
     assert not list((tmp_path / "claims").glob("*.running"))
 
@@ -296,15 +294,15 @@ def test_worker__stops_without_a_result_when_its_claim_is_lost(where: str, tmp_p
         else:
             file = next((study.out / "claims").glob("*.running"))
             file.rename(file.with_suffix(".died"))
-        return {**RESULT, "accuracy": 0.0}
+        return {**result(cells[0]), "accuracy": 0.0}
 
     def first_stolen(cell, place):  # type: ignore[no-untyped-def]
         return stolen(cell, place) if not told else stub.quick(cell, place)
 
     work(study, store, first_stolen, poll_seconds=0.01, tell=told.append)
     assert "was given to another worker" in told[0]
-    assert {result["accuracy"] for result in store.results().values()} >= {0.8} and len(store.results()) == 6
-    assert 0.0 not in {result["accuracy"] for result in store.results().values()}
+    assert {each["accuracy"] for each in store.results().values()} >= {0.8} and len(store.results()) == 6
+    assert 0.0 not in {each["accuracy"] for each in store.results().values()}
 
 
 def test_heart__tells_the_work_that_its_main_process_is_gone(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,7 @@ class FolderStore:
         self._cells: list[str] = []
         self._seen: dict[Path, tuple[int, float]] = {}
         self._read: dict[str, dict[str, Any]] = {}
+        self._given_back: Counter[str] = Counter()
 
     def prepare(self, cells: Sequence[str], *, retry_failed: bool = False) -> None:
         """Note the cells; forgive those that were given up if asked to."""
@@ -88,14 +90,14 @@ class FolderStore:
                         self._move(cell, number, status, self._file(cell, number, "forgiven"))
 
     def claim(self) -> Claim | None:
-        """End silent claims, then take the first cell nobody has; cells that failed come last."""
+        """End silent claims, then take the first cell nobody has; cells that failed or were given back come last."""
         self._claims.mkdir(parents=True, exist_ok=True)
         self._results.mkdir(exist_ok=True)
         for cell, found in self._look().items():
             if found.running() and self._is_silent(self._file(cell, found.last, _RUNNING)):
                 self._move(cell, found.last, _RUNNING, self._file(cell, found.last, "died"))
         cells = self._look()
-        for cell in sorted(cells, key=lambda each: cells[each].failures):
+        for cell in sorted(cells, key=lambda each: (cells[each].failures, self._given_back[each])):
             found = cells[cell]
             if found.done or found.running() or found.given_up(self._max_failures):
                 continue
@@ -118,6 +120,7 @@ class FolderStore:
 
     def fail(self, claim: Claim, error: str, *, counts: bool) -> None:
         """End the try, unless somebody else ended it first."""
+        self._given_back[claim.cell] += not counts
         status = "failed" if counts else "released"
         self._end(claim, json.dumps({"error": error}).encode(), self._file(claim.cell, claim.key, status))
 
@@ -218,7 +221,7 @@ class FolderStore:
 
     def _result(self, cell: str) -> dict[str, Any]:
         if cell not in self._read:
-            self._read[cell] = read_result(self._results / f"{cell}.json")
+            self._read[cell] = read_result(self._results / f"{cell}.json", cell)
         return self._read[cell]
 
 

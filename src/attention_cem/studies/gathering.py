@@ -14,7 +14,7 @@ from attention_cem.studies.comparison import (
     compare,
 )
 from attention_cem.studies.plan import Study
-from attention_cem.studies.results import make_folder, read_result
+from attention_cem.studies.results import make_folder, read_result_of
 from attention_cem.studies.store import CellState
 from attention_cem.training.files import write_atomically
 
@@ -37,7 +37,7 @@ def comparison_of(study: Study, states: Mapping[str, CellState] | None = None) -
         file = study.result_file(cell.id)
         state = (states or {}).get(cell.id)
         if file.is_file():
-            result = read_result(file)
+            result = read_result_of(file, cell)
             point = {key: result.get(key) for key in _POINT.split()}
             points.append({**point, "run": study.run_folder(cell).relative_to(study.out).as_posix()})
         elif state is not None and state.status == "failed":

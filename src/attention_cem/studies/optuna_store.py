@@ -18,6 +18,7 @@ process is gone from the observer's own machine.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,6 +164,7 @@ class OptunaStore:
         self._cells: list[str] = []
         self._beats: dict[int, int] = {}
         self._seen: dict[int, tuple[int, float]] = {}
+        self._given_back: Counter[str] = Counter()
 
     def prepare(self, cells: Sequence[str], *, retry_failed: bool = False) -> None:
         """Enqueue cells that have no try yet, and those whose tries are used up if asked to."""
@@ -184,7 +186,7 @@ class OptunaStore:
         for cell, mine in self._tries().items():
             if mine and mine[-1].state == TrialState.FAIL and self._state(mine).status == "waiting":
                 self._enqueue(cell, len(mine) + 1)
-        for cell, mine in self._tries().items():
+        for cell, mine in sorted(self._tries().items(), key=lambda item: self._given_back[item[0]]):
             if mine and mine[-1].state == TrialState.WAITING and self._take(mine[-1]._trial_id):
                 claim = Claim(cell, len(mine), mine[-1]._trial_id)
                 self._storage.set_trial_user_attr(claim.key, "worker", this_process())
@@ -211,6 +213,7 @@ class OptunaStore:
 
     def fail(self, claim: Claim, error: str, *, counts: bool) -> None:
         """End the try; the next `claim` of anybody enqueues another one, if there is one left."""
+        self._given_back[claim.cell] += not counts
         self._end(claim.key, "failed" if counts else "released", error)
 
     def states(self) -> dict[str, CellState]:

@@ -26,6 +26,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -39,7 +40,7 @@ RESULT_FORMAT = "attention-cem/study-result"
 RESULT_VERSION = 1
 _MAX_RESULT_BYTES = 1 << 20
 _TOLD_COMMIT = "ATTENTION_CEM_COMMIT"
-_NEEDED = {"cell": str, "method": str, "data": str, "seed": int, "accuracy": float, "mse": float}
+_NEEDED = {"cell": str, "method": str, "data": str, "seed": int, "accuracy": float, "mse": float, "settings": dict}
 
 
 class ResultError(ValueError):
@@ -124,24 +125,79 @@ def make_folder(out: Path) -> None:
         ) from None
 
 
-def read_result(path: Path) -> dict[str, Any]:
+def read_result(path: Path, cell_id: str | None = None) -> dict[str, Any]:
     """Read and check a result file.
 
+    Args:
+        path: the file.
+        cell_id: the cell it must be of, or of a run of the same configuration, as another study may have made one.
+
     Raises:
-        ResultError: it is not one.
+        ResultError: it is not one, or another cell's.
     """
+    if not path.is_file():
+        raise ResultError(f"{path} is no file, or a link to none")
     if path.stat().st_size > _MAX_RESULT_BYTES:
         raise ResultError(f"{path} is larger than {_MAX_RESULT_BYTES} bytes: this is no result of a study")
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ResultError(f"{path} is not JSON: {error}") from None
     if not isinstance(result, dict) or (result.get("format"), result.get("version")) != (RESULT_FORMAT, RESULT_VERSION):
         raise ResultError(f"{path} is no {RESULT_FORMAT} of version {RESULT_VERSION}")
+    _check_figures(path, result)
+    same_configuration = cell_id is not None and cell_id.endswith(f"-{str(result.get('config_hash'))[:12]}")
+    if cell_id not in (None, result["cell"]) and not same_configuration:
+        raise ResultError(f"{path} is the result of another cell, {result['cell']!r:.100}")
+    return result
+
+
+def read_result_of(path: Path, cell: Cell) -> dict[str, Any]:
+    """Read the result of a study's cell, for a comparison; what names the run is taken from the study, not the file.
+
+    Raises:
+        ResultError: it is none, that of another run, or one that `comparison.json` cannot hold.
+    """
+    result = read_result(path, cell.id)
+    expected = {"seed": cell.config.train.seed, "config_hash": config_hash(cell.config)}
+    if result["cell"] == cell.id:  # a run of the same configuration has the name of its own method
+        expected["method"] = cell.method
+    for key, value in expected.items():
+        if result.get(key) != value:
+            raise ResultError(f"{path}: {key} is {result.get(key)!r:.100}, but that of the study's cell is {value!r}")
+    cost = result.get("cost") or {}
+    if not isinstance(cost, dict) or not all(value is None or _is_number(value) for value in cost.values()):
+        raise ResultError(f"{path}: cost must be an object of numbers, got {cost!r:.100}")
+    try:
+        json.dumps(result, allow_nan=False)
+    except ValueError:
+        raise ResultError(f"{path} holds NaN or infinity") from None
+    return {
+        **result,
+        "cell": cell.id,
+        "method": cell.method,
+        "lambda": cell.lambd,
+        "sigma": cell.sigma,
+        "settings": dict(cell.settings),
+    }
+
+
+def _check_figures(path: Path, result: Mapping[str, Any]) -> None:
     for key, kind in _NEEDED.items():
         if type(result.get(key)) is not kind:
-            raise ResultError(f"{path}: {key} must be of type {kind.__name__}, got {result.get(key)!r}")
-    return result
+            raise ResultError(f"{path}: {key} must be of type {kind.__name__}, got {result.get(key)!r:.100}")
+    accuracy, mse, sigma = result["accuracy"], result["mse"], result.get("sigma")
+    if not 0 <= accuracy <= 1 or not (_is_number(mse) and mse >= 0):
+        raise ResultError(f"{path}: expected an accuracy from 0 to 1 and a finite MSE from 0 on, got {accuracy}, {mse}")
+    if not _is_number(result.get("lambda")):
+        raise ResultError(f"{path}: lambda must be a finite number, got {result.get('lambda')!r:.100}")
+    if sigma is not None and not _is_number(sigma):
+        raise ResultError(f"{path}: sigma must be a finite number or null, got {sigma!r:.100}")
+
+
+def _is_number(value: Any) -> bool:
+    # Not isfinite, which cannot take every whole number.
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def program_commit() -> str | None:

@@ -74,7 +74,10 @@ class ClaimStore(Protocol):
         """Hand in the result, once; raises `ClaimLostError` if the claim is another's by now."""
 
     def fail(self, claim: Claim, error: str, *, counts: bool) -> None:
-        """Give the claim back; ``counts`` is False where the cell is not to blame, e.g. on Ctrl-C."""
+        """Give the claim back; ``counts`` is False where the cell is not to blame, e.g. on Ctrl-C.
+
+        Such a cell is the last this store claims again, so that one that cannot be run now keeps none of the others.
+        """
 
     def states(self) -> dict[str, CellState]:
         """Where every cell stands."""

@@ -13,6 +13,7 @@ from attention_cem.studies.cell_run import CellPlace, Runner
 from attention_cem.studies.plan import Study
 from attention_cem.studies.results import write_result
 from attention_cem.studies.store import Claim, ClaimLostError, ClaimStore, DeviceLostError
+from attention_cem.training.folder_lock import FolderBusyError
 
 _logger = logging.getLogger("attention_cem")
 
@@ -83,7 +84,8 @@ def work(
 
     A cell that fails is recorded, tried again as often as the store allows, and does not stop the others: unless the
     GPU is lost to this process, in which every further cell would fail. While other workers still run the last cells
-    this one waits, to take over if they die.
+    this one waits, to take over if they die. A cell in whose folder a worker believed dead still works is given back
+    and comes after the others.
 
     Args:
         study: what to run.
@@ -101,12 +103,16 @@ def work(
         KeyboardInterrupt: asked to stop; the cell in work was given back first.
         DeviceLostError: go on in another process.
     """
+
+    def pause() -> None:
+        time.sleep(poll_seconds if until is None else max(0.0, min(poll_seconds, until - time.monotonic())))
+
     while until is None or time.monotonic() < until:
         claim = store.claim()
         if claim is None:
             if not wanted() or all(state.status in ("done", "failed") for state in store.states().values()):
                 return
-            time.sleep(poll_seconds if until is None else max(0.0, min(poll_seconds, until - time.monotonic())))
+            pause()
             continue
         cell = study.cell(claim.cell)
         heart = Heart(store, claim, beat_seconds, wanted)
@@ -120,6 +126,14 @@ def work(
             raise
         except ClaimLostError as lost:
             tell(f"{cell.id}: {lost}")
+            continue
+        except FolderBusyError as busy:
+            # Whoever held the cell was believed dead, but is only suspended: neither the cell nor this worker failed.
+            store.fail(claim, str(busy), counts=False)
+            tell(f"{cell.id}: given back: {busy}")
+            if not wanted():
+                return
+            pause()
             continue
         except Exception as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:2000]

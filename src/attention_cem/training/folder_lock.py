@@ -17,6 +17,10 @@ except ImportError:  # not a Unix system, which has no such lock: the folder is 
 _PATIENCE_SECONDS = 10.0
 
 
+class FolderBusyError(ConfigError):
+    """Another process works in the folder; once it has ended, the same call succeeds."""
+
+
 @contextmanager
 def alone_in(folder: Path, patience: float = _PATIENCE_SECONDS) -> Iterator[None]:
     """Hold the folder's lock inside the block; the system frees it when the process ends, however it ends.
@@ -26,7 +30,7 @@ def alone_in(folder: Path, patience: float = _PATIENCE_SECONDS) -> Iterator[None
         patience: seconds to wait for another process that is about to end, e.g. one that writes its last checkpoint.
 
     Raises:
-        ConfigError: another process still works there.
+        FolderBusyError: another process still works there.
     """
     if fcntl is None:
         yield
@@ -39,7 +43,7 @@ def alone_in(folder: Path, patience: float = _PATIENCE_SECONDS) -> Iterator[None
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise ConfigError(
+                    raise FolderBusyError(
                         f"another process is training in {folder}; wait for it, stop it, or choose another run.folder"
                     ) from None
                 time.sleep(0.2)

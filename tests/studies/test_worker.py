@@ -1,0 +1,54 @@
+"""Cells whose folder another process still holds: a worker that was suspended, and so believed dead."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attention_cem.studies.cell_run import CellPlace
+from attention_cem.studies.plan import Cell, load_study
+from attention_cem.studies.running import open_store
+from attention_cem.studies.worker import work
+from attention_cem.training.folder_lock import alone_in
+from tests.studies import stub
+
+
+def locked(cell: Cell, place: CellPlace) -> dict[str, Any]:
+    """As a real cell: nobody else may work in its folder."""
+    place.folder.mkdir(parents=True, exist_ok=True)
+    with alone_in(place.folder, patience=0.0):
+        return stub.quick(cell, place)
+
+
+@pytest.mark.parametrize("journal", [False, True])
+def test_work__a_cell_whose_folder_is_held_waits_for_it_and_stops_no_other(tmp_path: Path, journal: bool) -> None:
+    study = load_study(stub.write_study(tmp_path), tmp_path / "out")
+    first = study.cells[0]
+    store = open_store(study, str(tmp_path / "journal.log") if journal else None)
+    store.prepare([cell.id for cell in study.cells])
+    told: list[str] = []
+    study.run_folder(first).mkdir(parents=True)
+    with ExitStack() as suspended:
+        suspended.enter_context(alone_in(study.run_folder(first)))
+
+        def tell(text: str) -> None:
+            told.append(text)
+            if len(told) == 10:
+                suspended.close()  # it goes on, finds its claim lost, and ends
+
+        work(study, store, locked, poll_seconds=0.01, tell=tell)
+    given_back = [line for line in told if f"{first.id}: given back: another process is training in" in line]
+    assert given_back == [told[0], *told[6:10]], "tried first, then after all others"
+    assert {state.status for state in store.states().values()} == {"done"}
+    assert sorted(stub.events(study.out, "begin")) == sorted(cell.id for cell in study.cells)
+
+
+def test_work__one_that_is_not_wanted_any_more_does_not_wait_for_a_held_folder(tmp_path: Path) -> None:
+    study = load_study(stub.write_study(tmp_path), tmp_path / "out")
+    store = open_store(study)
+    store.prepare([study.cells[0].id])
+    study.run_folder(study.cells[0]).mkdir(parents=True)
+    with alone_in(study.run_folder(study.cells[0])):
+        work(study, store, locked, poll_seconds=60.0, wanted=lambda: False)
+    assert store.states()[study.cells[0].id].status == "waiting"
