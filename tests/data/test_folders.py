@@ -95,6 +95,16 @@ def test_image_folder__given_split(tmp_path):
         image_folder(tmp_path)
 
 
+def test_image_folder__given_split_without_test_images(tmp_path, tinyimagenet):
+    paint(tmp_path / "pictures" / "train" / "a" / "1.png", 1)
+    (tmp_path / "pictures" / "test" / "a").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"no test images in .*pictures/test; put .*or name .*pictures/train"):
+        image_folder(tmp_path / "pictures", size=8)
+    (tinyimagenet / "val" / "val_annotations.txt").write_text("")
+    with pytest.raises(ValueError, match=r"no test images in .*val_annotations\.txt"):
+        image_folder(tinyimagenet)
+
+
 def test_image_folder__takes_the_central_square(tmp_path):
     picture = np.zeros((8, 24, 3), np.uint8)
     picture[:, 8:16] = 255
@@ -169,7 +179,26 @@ def test_image_folder__bomb_is_refused(faces):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"size": 4}, {"channels": 2}, {"test_fraction": 0.0}, {"layout": "nonsense"}, {"test_fraction": 0.999}]
+    "wrong",
+    [
+        {"size": 4},
+        {"size": "abc"},
+        {"size": 16.5},
+        {"size": True},
+        {"channels": 2},
+        {"channels": "three"},
+        {"channels": [3]},
+        {"test_fraction": 0.0},
+        {"test_fraction": "abc"},
+        {"test_fraction": float("nan")},
+        {"test_fraction": 0.999},
+        {"split_seed": "x"},
+        {"split_seed": 1.5},
+        {"cache_folder": 5},
+        {"layout": "nonsense"},
+        {"layout": 5},
+    ],
+    ids=str,
 )
 def test_image_folder__refuses(faces, wrong):
     with pytest.raises(ValueError, match=next(iter(wrong)).split("_")[0]):

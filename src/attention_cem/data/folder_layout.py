@@ -52,6 +52,11 @@ def list_files(folder: Path, layout: str) -> LabelledFiles:
             raise ValueError(f"{folder}: layout 'split' needs one of the folders {', '.join(_TEST_FOLDERS)}")
         names, train = _list_classes([folder / "train"])
         test_names, test = _list_classes([test_folder])
+        if not test:
+            raise ValueError(
+                f"no test images in {test_folder}; put class folders with images there, or name {folder / 'train'} "
+                "as the data folder to have a test part drawn from it"
+            )
         strangers = sorted(set(test_names) - set(names))
         if strangers:
             raise ValueError(f"{test_folder} has classes that {folder / 'train'} has not: {', '.join(strangers[:10])}")
@@ -89,6 +94,8 @@ def _list_tinyimagenet(folder: Path) -> LabelledFiles:
                 f"{annotations} line {line_number}: expected '<image file>\\t<class>\\t…', got {line[:80]!r}"
             )
         test.append((folder / "val" / "images" / file, number[wnid]))
+    if not test:
+        raise ValueError(f"no test images in {annotations}; unpack the archive again")
     words = dict.fromkeys(wnids, "")
     if (folder / "words.txt").is_file():
         words = dict(line.split("\t", 1) for line in _read_text(folder / "words.txt").splitlines() if "\t" in line)

@@ -23,6 +23,7 @@ from attention_cem.data.stratified import stratified_indices
 
 LabelledFile = tuple[Path, int]
 OPTIONS = ("size", "channels", "layout", "test_fraction", "split_seed", "cache_folder")
+_DECODING = 2  # raise it when files are decoded otherwise: caches of before are then left alone; 2 reads 16-bit grey
 
 
 def image_folder(
@@ -50,10 +51,16 @@ def image_folder(
         name: the name the data set carries.
     """
     path = Path(folder)
-    if not 8 <= size <= 1024 or channels not in (1, 3):
-        raise ValueError(f"image folder: expected size in [8, 1024] and channels 1 or 3, got {size} and {channels}")
-    if not 0 < test_fraction < 1:
-        raise ValueError(f"image folder: test_fraction must lie strictly between 0 and 1, got {test_fraction}")
+    if type(size) is not int or not 8 <= size <= 1024:
+        raise ValueError(f"image folder: size must be a whole number from 8 to 1024, got {size!r}")
+    if type(channels) is not int or channels not in (1, 3):
+        raise ValueError(f"image folder: channels must be 1 or 3, got {channels!r}")
+    if not isinstance(test_fraction, float) or not 0 < test_fraction < 1:
+        raise ValueError(f"image folder: test_fraction must lie strictly between 0 and 1, got {test_fraction!r}")
+    if type(split_seed) is not int:
+        raise ValueError(f"image folder: split_seed must be a whole number, got {split_seed!r}")
+    if not isinstance(cache_folder, str | os.PathLike | None):
+        raise ValueError(f"image folder: cache_folder must be the path of a folder, got {cache_folder!r}")
     found = detect_layout(path) if layout == "auto" and path.is_dir() else layout
     if not path.is_dir() or found is None:
         raise missing(name, f"class folders with images ({', '.join(LAYOUTS)} layout) in {path}", path, HOW_TO_GET)
@@ -142,8 +149,8 @@ def _central_square(image: Image.Image) -> Image.Image:
 
 
 def _fingerprint(files: Sequence[Path], size: int, channels: int) -> str:
-    """Name a cache after what it was made from, so that a changed file never meets an old cache."""
-    digest = hashlib.blake2b(f"{size}/{channels}".encode(), digest_size=16)
+    """Name a cache after what it was made from and how, so that a changed file never meets an old cache."""
+    digest = hashlib.blake2b(f"{_DECODING}/{size}/{channels}".encode(), digest_size=16)
     for file in files:
         status = file.stat()
         digest.update(f"\n{file.resolve()}\t{status.st_size}\t{status.st_mtime_ns}".encode())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import lzma
 import math
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -16,6 +18,9 @@ MAX_IMAGE_BYTES = 64 << 20
 MAX_IMAGE_PIXELS = 50_000_000
 IMAGE_FORMATS = ("JPEG", "PNG", "PPM", "BMP", "WEBP")
 
+# What zipfile and its decompressors raise for damaged or encrypted members; OSError is bzip2's.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, RuntimeError, struct.error)
+
 
 def read_npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Read the named arrays of an ``.npz`` file; arrays of Python objects (pickle) are refused.
@@ -23,11 +28,12 @@ def read_npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     The header of each array must agree with the bytes that are there, so a small file cannot ask for much
     memory.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {name: _read_array(archive, name, path) for name in names}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise ValueError(f"{path} is damaged or no .npz file: {error}") from error
+    with path.open("rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                return {name: _read_array(archive, name, path) for name in names}
+        except _DAMAGED as error:
+            raise ValueError(f"{path} is damaged or no .npz file: {error}") from error
 
 
 def _read_array(archive: zipfile.ZipFile, name: str, path: Path) -> np.ndarray:
@@ -45,8 +51,10 @@ def _read_array(archive: zipfile.ZipFile, name: str, path: Path) -> np.ndarray:
                 (2, 0): np.lib.format.read_array_header_2_0,
             }[version]
             shape, fortran_order, dtype = read_header(stream)
-        except (ValueError, KeyError) as error:
+        except Exception as error:  # numpy reads the text as Python: tokens, syntax, types, memory can all be wrong
             raise ValueError(f"{path}: array {name!r} has no readable header: {error}") from error
+        if any(type(n) is not int for n in shape):  # True passes numpy's own check
+            raise ValueError(f"{path}: array {name!r} has a shape {shape} that is not made of whole numbers")
         if dtype.hasobject:
             raise ValueError(
                 f"{path}: array {name!r} holds pickled Python objects; unpickling runs code, so it is refused"
@@ -57,22 +65,38 @@ def _read_array(archive: zipfile.ZipFile, name: str, path: Path) -> np.ndarray:
         content = stream.read(num_bytes)
         if len(content) != num_bytes or stream.read(1):  # the read past the end also checks the CRC
             raise ValueError(f"{path}: array {name!r} is cut short")
-    return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran_order else "C")
+    try:
+        return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran_order else "C")
+    except ValueError as error:
+        raise ValueError(f"{path}: array {name!r} cannot have shape {shape} of {dtype}: {error}") from error
 
 
 def decode_image(content: bytes, mode: str, what: str) -> Image.Image:
     """Decode one image to ``mode`` ("RGB" or "L"); ``what`` names it in errors.
 
-    Only plain formats are tried, and the header's size is checked before any pixel is decoded.
+    Only plain formats are tried, and the header's size is checked before any pixel is decoded. Grey images of 16
+    bits are scaled to 8.
     """
     try:
         with Image.open(io.BytesIO(content), formats=IMAGE_FORMATS) as image:
             width, height = image.size
             if width * height > MAX_IMAGE_PIXELS:
                 raise ValueError(f"{what}: {width}×{height} pixels are over the limit of {MAX_IMAGE_PIXELS}")
-            return image.convert(mode)
+            return _eight_bits(image, what).convert(mode)
     except (OSError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise ValueError(f"{what} is damaged or no image of {', '.join(IMAGE_FORMATS)}: {error}") from error
+
+
+def _eight_bits(image: Image.Image, what: str) -> Image.Image:
+    """Scale grey values of 16 bits to 8; Pillow's own conversion cuts all of them above 255 off to white."""
+    # Pillow spreads the values of a PGM with more than 8 bits over all 16 and calls it I, as older ones call PNG.
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        return Image.fromarray(((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise ValueError(
+            f"{what}: pixels of mode {image.mode!r} (32 bits) have no known range; save it with 8 or 16 bits a channel"
+        )
+    return image
 
 
 def read_image_file(path: Path, mode: str) -> Image.Image:

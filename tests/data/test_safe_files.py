@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from attention_cem.data import image_folder
+from attention_cem.data.safe_files import decode_image, read_npz
+
+DEEP_GREYS = np.arange(0, 65536, 16, dtype=np.uint16).reshape(64, 64)
+TOKENS = [bytes([each]) for each in b"()[]{}',:-1Tx\n\0"]
+
+
+def png(image: Image.Image) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    return stream.getvalue()
+
+
+def pgm(pixels: np.ndarray, largest: int) -> bytes:
+    height, width = pixels.shape
+    return f"P5 {width} {height} {largest}\n".encode() + pixels.astype(">u2").tobytes()
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+@pytest.mark.parametrize("content", [png(Image.fromarray(DEEP_GREYS)), pgm(DEEP_GREYS, 65535)], ids=["PNG", "PGM"])
+def test_decode_image__sixteen_bit_grey_keeps_its_brightness(content: bytes, mode: str) -> None:
+    pixels = np.asarray(decode_image(content, mode, "a deep image"))
+    expected = np.rint(DEEP_GREYS / 257).astype(np.uint8)
+    np.testing.assert_array_equal(pixels if mode == "L" else pixels[..., 1], expected)
+
+
+def test_decode_image__twelve_bit_pgm_uses_the_whole_range() -> None:
+    pixels = np.asarray(decode_image(pgm(DEEP_GREYS // 16, 4095), "L", "a scan"))
+    np.testing.assert_array_equal(pixels, np.rint((DEEP_GREYS // 16) / 4095 * 255).astype(np.uint8))
+
+
+def test_decode_image__floating_point_pixels_have_no_known_range() -> None:
+    content = b"Pf\n64 64\n-1.0\n" + DEEP_GREYS.astype("<f4").tobytes()
+    with pytest.raises(ValueError, match="a float map: .*mode 'F'.*save it with 8 or 16 bits"):
+        decode_image(content, "L", "a float map")
+
+
+def test_image_folder__sixteen_bit_grey_images_are_not_white(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for number in range(2):
+        (tmp_path / "a" / f"{number}.png").write_bytes(png(Image.fromarray(np.full((16, 16), 25700, np.uint16))))
+    data = image_folder(tmp_path, size=16, test_fraction=0.5)
+    assert (data.train.images == 100).all() and (data.test.images == 100).all()
+
+
+def npy(header: bytes, content: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
+    return b"\x93NUMPY" + version + struct.pack("<H", len(header)) + header + content
+
+
+def write_npz(path: Path, member: bytes, compression: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("x.npy", member)
+    return path
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{'descr': '|u1', 'fortran_order': False, 'shape': (3,",
+        b"-" * 9000 + b"1",
+        b"(" * 9000,
+        b"{[]: 1}",
+        b"{'descr': [1], 'fortran_order': False, 'shape': (3,)}",
+        b"{'descr': ('|u1', 'x'), 'fortran_order': False, 'shape': (3,)}",
+        b"{'descr': '|u1', 'fortran_order': False, 'shape': (True,)}",
+        b"{'descr': '|u1', 'fortran_order': False, 'shape': (1.0,)}",
+        b"{'descr': '|u1', 'fortran_order': False, 'shape': (-1, -1)}",
+        b"{'descr': '|V0', 'fortran_order': False, 'shape': (1,)}",
+        b"\xff\x00",
+    ],
+    ids=lambda header: header[:60].decode("latin-1"),
+)
+def test_read_npz__hostile_header_is_refused(tmp_path: Path, header: bytes) -> None:
+    path = write_npz(tmp_path / "set.npz", npy(header, b"\x01"))
+    with pytest.raises(ValueError, match=r"set\.npz.*array 'x'"):
+        read_npz(path, ("x",))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_read_npz__any_changed_header_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+    header = bytearray(b"{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}")
+    for _ in range(data.draw(st.integers(1, 4))):
+        position = data.draw(st.integers(0, len(header) - 1))
+        taken = data.draw(st.integers(0, 3))
+        header[position : position + taken] = data.draw(st.sampled_from(TOKENS))
+    path = write_npz(tmp_path / "set.npz", npy(bytes(header), b"\x01"))
+    with suppress(ValueError):
+        read_npz(path, ("x",))
+
+
+def test_read_npz__encrypted_member_is_refused(tmp_path: Path) -> None:
+    path = write_npz(tmp_path / "set.npz", b"secret")
+    content = bytearray(path.read_bytes())
+    content[6] |= 1  # the flag of the member's own header
+    content[content.index(b"PK\x01\x02") + 8] |= 1  # and of the directory at the end
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"set\.npz.*encrypted"):
+        read_npz(path, ("x",))
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_read_npz__damaged_compression_is_refused_or_harmless(tmp_path: Path, compression: int) -> None:
+    pixels, stream = np.random.default_rng(0).integers(0, 256, 4000, np.uint8), io.BytesIO()
+    np.save(stream, pixels)
+    whole = write_npz(tmp_path / "set.npz", stream.getvalue(), compression).read_bytes()
+    for position in range(40, 400, 9):
+        content = bytearray(whole)
+        content[position : position + 4] = b"\xff" * 4
+        (tmp_path / "set.npz").write_bytes(content)
+        with suppress(ValueError):  # a few bytes of the headers tell nothing of the content: those are read
+            np.testing.assert_array_equal(read_npz(tmp_path / "set.npz", ("x",))["x"], pixels)
