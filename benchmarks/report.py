@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from attention_cem.surrogates import HybridCEM
 from benchmarks.surrogates import table
 
 FIGURES = Path("results/benchmarks")
@@ -72,7 +73,12 @@ def step_section() -> str:
         lines.append(f"| {row['surrogate']} | " + " | ".join(cells) + " |")
     rows = {row["surrogate"]: row for row in figures["rows"]}
     many = rows["slot mixture, 1,000 classes, one sample each"]["graph_ms"] / rows["slot mixture"]["graph_ms"]
-    recorded = {name: row["graph_ratio"] for name, row in rows.items() if name != "none"}
+    compiled = {"hybrid"} if HybridCEM.compile_when_recorded else set()
+    recorded = {
+        name: row["compiled_graph_ratio" if name in compiled else "graph_ratio"]
+        for name, row in rows.items()
+        if name != "none"
+    }
     within, beyond = (
         "; ".join(f"{name} {ratio:.2f}×" for name, ratio in recorded.items() if (ratio <= 1.15) is inside)
         for inside in (True, False)
@@ -87,8 +93,8 @@ inverse) is not in here, but in what whole epochs cost: [results/cost.md](../res
 {chr(10).join(lines)}
 
 A thousand classes with one sample each cost {many:.2f}× the ten-class step (limit 1.3×).
-At most 1.15× was wanted, as the trainer runs it (CUDA graph; in one, `train.compile` leaves the surrogates as they are
-and compiles the closed-form attacker, which stands here uncompiled).
+At most 1.15× was wanted, as the trainer runs it (CUDA graph; of the surrogates `train.compile` compiles the hybrid
+alone, for which the gain is worth the wait; the closed-form attacker, which it compiles too, stands here uncompiled).
 Within it: {within}. Not: {beyond}.
 What limits the surrogates is the number of small kernels, not their arithmetic: compiling fuses them. Most of what the
 closed-form attacker with random features costs is its Cholesky solve: the one that follows does without."""

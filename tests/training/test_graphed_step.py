@@ -6,7 +6,7 @@ import torch
 
 from attention_cem.defences import build_stack, model_context
 from attention_cem.splitting import build_split_model
-from attention_cem.surrogates import HybridCEM, SlotMixtureCEM, build_surrogate, followed_solution, surrogate_names
+from attention_cem.surrogates import SlotMixtureCEM, build_surrogate, followed_solution, surrogate_names
 from attention_cem.training import train
 from attention_cem.training.activation import SurrogateMode
 from attention_cem.training.config import SurrogateConfig, TrainConfig
@@ -89,11 +89,8 @@ def test_train__on_cuda(tmp_path: Path, cuda_graph: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_train__on_cuda_a_recorded_hybrid_may_be_compiled_and_finds_what_the_plain_one_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_train__on_cuda_a_recorded_hybrid_is_compiled_and_finds_what_the_plain_one_does(tmp_path: Path) -> None:
     """With small steps: with those of the tiny run, rounding alone halves or doubles the loss of its second epoch."""
-    monkeypatch.setattr(HybridCEM, "compile_when_recorded", True)
     common = {"run__device": "cuda", "train__cuda_graph": "on", "data__options__num_train": 320, "train__lr": 0.001}
     plain, compiled = (
         train(tiny_config(tmp_path / name, **with_surrogate("hybrid") | common | {"train__compile": compile})).metrics

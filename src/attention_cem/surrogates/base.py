@@ -54,10 +54,7 @@ class ConditionalEntropySurrogate(nn.Module):
     uses_sample: bool = False
     """Whether :meth:`forward` must be given ``sample``, which it then hands to :meth:`estimate`."""
     compile_when_recorded: ClassVar[bool] = False
-    """Whether ``train.compile`` compiles it in a recorded step too: most gain a few percent for a minute's wait.
-
-    `HybridCEM` would gain a quarter of the step; it stays off until the compiled one is seen to train alike on a GPU.
-    """
+    """Whether compiling makes a recorded step so much faster that it is worth a minute at the start."""
     maintain_every: int = 400
     """Steps between two calls of :meth:`maintain`."""
     kind_tag: Tensor

@@ -34,6 +34,7 @@ class HybridCEM(ConditionalEntropySurrogate):
     """
 
     kind: ClassVar[str] = "hybrid"
+    compile_when_recorded: ClassVar[bool] = True  # two surrogates of many small kernels each
 
     def __init__(
         self,
