@@ -29,10 +29,11 @@ the true worst case may be lower. Configs are the first characters of each seed'
 
 准确率在测试集上评一次；MSE 取各攻击中最低者（最坏情况），越高越私密；± 为种子间标准差。"""
 HOW_MATCHED = """\
-MSE ratio at equal accuracy: within each seed the efficient points of a method's curve are joined by straight lines
-(what two clients achieve, each used for a share of the images); every curve ends at the run without a surrogate on the
-same base defence, with the same noise, and nothing is extrapolated. Geometric mean over seeds, 95 % Student's t
-interval on log ratios. "(lowest)" marks a comparison at the lowest accuracy that all seeds of both sides cover, because
+MSE ratio at equal accuracy: within each seed a method counts with the best that its runs, or mixtures of two of them,
+have there (who uses each of two clients for a share of the images has the means of their accuracies and MSEs): one more
+run never lowers a curve. Every curve ends at the run without a surrogate on the same base defence, with the same noise,
+and nothing is extrapolated. Geometric mean over seeds, 95 % Student's t interval on log ratios.
+"(lowest)" marks a comparison at the lowest accuracy that all seeds of both sides cover, because
 the study names none that they all cover. "≥" marks a lower bound: the first side is more accurate than the second ever
 is, in some seeds, and counts with its least accurate efficient run there, its SSIM too; it can only say "better". Where
 a seed cannot be read, the others decide nothing. Efficient runs are chosen by their test figures, for every method:
@@ -40,7 +41,8 @@ more settings are more choice. SSIM: of the attack's images, first side / second
 same runs; lower is more private. MSE counts slow waves most, SSIM edges: a defence that moves one alone hides less than
 it seems.
 
-同准确率下的 MSE 比值：每个种子内，曲线前沿上的点以直线相连（两个客户端各用于一部分图像即可达到）；
+同准确率下的 MSE 比值：每个种子内，取该方法各次运行及其两两混合中最好的
+（两个客户端各用于一部分图像，准确率与 MSE 即按份额平均）；
 每条曲线都以同一基础防御、同样噪声、不加代理损失的那次运行为端点，不外推；
 对种子取几何平均，区间为对数比值的 95 % t 区间。
 “≥”表示下界：前者的准确率始终高于后者，故取其前沿上准确率最低的一次运行；只能说明“更好”。有种子无法比较时不下结论。

@@ -114,12 +114,12 @@ def comparisons_table(records: Iterable[Mapping[str, Any]]) -> str:
             [
                 f"{record['a']} / {record['b']}",
                 record["data"],
-                f"{100 * record['accuracy']:.2f}{'' if record['accuracy_from'] == 'the study file' else ' (lowest)'}",
+                accuracy_words(record, 2),
                 f"{'≥ ' * record['at_least']}{record['mse_gain']:.3f}×",
                 interval(record["ci95"], at_least=record["at_least"]),
                 both_ssim(record),
                 str(record["seeds"]),
-                verdict(record),
+                verdict_across(record),
                 comparison_source(record),
             ]
             for record in records
@@ -141,6 +141,37 @@ def verdict(record: Mapping[str, Any]) -> str:
     if (record["ssim_a"] < record["ssim_b"]) is (outcome == BETTER):
         return outcome
     return f"{outcome}, {'SSIM undecided' if record['at_least'] else 'not by SSIM'}"
+
+
+def verdict_across(record: Mapping[str, Any]) -> str:
+    """The verdict, and between which of the accuracies that were read it holds, so that none is chosen for its verdict.
+
+    At the accuracy of the run without a surrogate, where all curves end, there is never a difference.
+
+    >>> record = {"outcome": "better", "ssim_a": 0.3, "ssim_b": 0.4, "at_least": False, "accuracy": 0.8}
+    >>> verdict_across({**record, "across": [{"accuracy": 0.8, "outcome": "better"}]})
+    'better'
+    >>> read = [(0.78, "no difference"), (0.8, "better"), (0.85, "better"), (0.9, "no difference")]
+    >>> verdict_across({**record, "across": [{"accuracy": at, "outcome": outcome} for at, outcome in read]})
+    'better, from 80.0 to 85.0 %'
+    """
+    outcome, told = record["outcome"], verdict(record)
+    if all(at["outcome"] == outcome for at in record["across"]):
+        return told
+    low = high = record["accuracy"]
+    for at in sorted(record["across"], key=lambda each: each["accuracy"]):
+        if at["accuracy"] < record["accuracy"]:
+            low = min(low, at["accuracy"]) if at["outcome"] == outcome else record["accuracy"]
+        elif at["outcome"] == outcome:
+            high = at["accuracy"]
+        else:
+            break
+    return f"{told}, from {100 * low:.1f} to {100 * high:.1f} %" if low < high else f"{told}, at no other accuracy"
+
+
+def accuracy_words(record: Mapping[str, Any], digits: int) -> str:
+    """Where a comparison was read, in per cent, marked where the study file names no accuracy that both sides cover."""
+    return f"{100 * record['accuracy']:.{digits}f}{'' if record['accuracy_from'] == 'the study file' else ' (lowest)'}"
 
 
 def both_ssim(record: Mapping[str, Any], digits: int = 3) -> str:

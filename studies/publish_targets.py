@@ -84,6 +84,8 @@ def _comparison(
     proven = receipts["passed"] == receipts["runs"]
     if not proven:
         why += f"; {receipts['passed']} of {receipts['runs']} runs have a passing receipt"
+    if record["study"] != target.get("study", record["study"]):
+        return _standing(threshold, gain, ci95, None, f"{why}; decided by {target['study']} alone")
     if record["seeds"] < ENOUGH_SEEDS:
         return _standing(threshold, gain, ci95, None, f"{why}; a target is decided by {ENOUGH_SEEDS} seeds or more")
     if record["left_out_seeds"]:

@@ -10,6 +10,7 @@ from attention_cem.studies.curves import (
     accuracy_range,
     common_range,
     hypervolume,
+    mixed_front,
     mse_at_accuracy,
     pareto_front,
 )
@@ -40,6 +41,30 @@ def test_pareto_front__equals_the_definition(curve: list[tuple[int, int]]) -> No
 def test_pareto_front__equal_accuracy_keeps_the_more_private() -> None:
     assert pareto_front([(0.9, 1.0), (0.9, 2.0), (0.9, 2.0)]) == [(0.9, 2.0)]
     assert pareto_front([]) == []
+
+
+def test_mixed_front__drops_what_a_mixture_of_two_clients_beats() -> None:
+    # Half of each of the ends has accuracy 0.85 and MSE 0.020: the efficient run between them need not be deployed.
+    assert mixed_front([(0.80, 0.030), (0.85, 0.016), (0.90, 0.010)]) == [(0.80, 0.030), (0.90, 0.010)]
+    assert mixed_front([(0.80, 0.030), (0.85, 0.024), (0.90, 0.010)])[1] == (0.85, 0.024)
+
+
+@given(points, st.integers(0, 16))
+def test_mse_at_accuracy__is_the_best_of_all_mixtures_of_two(curve: list[tuple[int, int]], twice: int) -> None:
+    at = twice / 2
+    plain = pareto_front([(float(a), float(m)) for a, m in curve])
+    mixtures = [m for a, m in plain if a == at] + [
+        (m * (b - at) + n * (at - a)) / (b - a) for (a, m), (b, n) in itertools.combinations(plain, 2) if a <= at <= b
+    ]
+    found = mse_at_accuracy(curve, at)
+    assert found == (pytest.approx(max(mixtures)) if mixtures else None)
+
+
+@given(points, st.tuples(st.integers(0, 8), st.integers(0, 8)), st.floats(0, 8))
+def test_mse_at_accuracy__a_further_run_never_lowers_it(curve: list[Point], run: Point, at: float) -> None:
+    before, after = mse_at_accuracy(curve, at), mse_at_accuracy([*curve, run], at)
+    if before is not None and after is not None:
+        assert after >= before - 1e-9
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -68,3 +68,23 @@ def test_publish__a_lower_bound_meets_a_target_or_leaves_it_open(tmp_path: Path,
     target = next(each for each in summary(root)["targets"] if "as published" in each["name"])
     assert target["met"] is met and "at least" in target["why"]
     assert "≥ " in page(root, "main") and "the ratio is a lower bound" in page(root, "main")
+
+
+@pytest.mark.parametrize(("study", "decided"), [("main-cifar10", True), ("main-other", False)])
+def test_publish__a_target_that_names_a_study_is_decided_by_it_alone(tmp_path: Path, study: str, decided: bool) -> None:
+    root = repository(tmp_path, MAIN)
+    settings = root / "results" / "comparisons.toml"
+    settings.write_text(settings.read_text().replace('study = "main-cifar10"', f'study = "{study}"'))
+    fill(root, "main-cifar10")
+    publish(root)
+    target = next(each for each in summary(root)["targets"] if "as published" in each["name"])
+    assert target["figure"] is not None and (target["met"] is not None) is decided
+    assert decided or "decided by main-other alone" in target["why"]
+
+
+def test_publish__the_front_page_marks_where_it_was_read_and_says_it_in_chinese(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN.replace("accuracies", "# accuracies"))
+    fill(root, "main-cifar10")
+    publish(root)
+    front = (root / "README.md").read_text(encoding="utf-8")
+    assert " (lowest) |" in front and "与最好的 k-means CEM 相比" in front and "`sound`（不含注意力）" in front

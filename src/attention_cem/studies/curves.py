@@ -1,4 +1,4 @@
-"""Accuracy–MSE curves: Pareto front, hypervolume, MSE at a given accuracy. Both quantities are better when higher.
+"""Accuracy–MSE curves: Pareto front, its hull, hypervolume, MSE at a given accuracy. Both are better when higher.
 
 Plain Python on plain numbers: nothing here imports torch.
 """
@@ -31,6 +31,24 @@ def pareto_front(points: Iterable[Point]) -> list[Point]:
     return front[::-1]
 
 
+def mixed_front(points: Iterable[Point]) -> list[Point]:
+    """The efficient points that no mixture of two others beats: the corners of the upper hull, by rising accuracy.
+
+    Who uses each of two clients for a share of the images has the means of their accuracies and of their MSEs, weighted
+    by the shares: every point on the straight line between the two can be deployed, and a point below it need not be.
+    So a further run can never lower a curve.
+
+    >>> mixed_front([(0.5, 4.0), (0.75, 1.5), (1.0, 1.0)])  # half of each end has 0.75 and 2.5
+    [(0.5, 4.0), (1.0, 1.0)]
+    """
+    corners: list[Point] = []
+    for point in pareto_front(points):
+        while len(corners) > 1 and not _above_line(corners[-1], corners[-2], point):
+            corners.pop()
+        corners.append(point)
+    return corners
+
+
 def hypervolume(points: Iterable[Point], reference: Point) -> float:
     """Area of everything that some point beats and that beats ``reference``; exact.
 
@@ -60,36 +78,38 @@ def accuracy_range(points: Iterable[Point]) -> tuple[float, float]:
 def shares_at_accuracy(
     points: Iterable[Point], accuracy: float, *, widest_gap: float = math.inf, or_above: bool = False
 ) -> list[tuple[Point, float]]:
-    """The efficient points of a curve that together have an accuracy, each with its share; see `mse_at_accuracy`.
+    """The points of `mixed_front` that together have an accuracy, each with its share; see `mse_at_accuracy`.
 
     >>> shares_at_accuracy([(0.5, 3.0), (1.0, 1.0), (0.75, 0.5)], 0.625)
     [((0.5, 3.0), 0.75), ((1.0, 1.0), 0.25)]
     """
-    front = pareto_front(points)
-    if or_above and front and accuracy < front[0][0]:
-        return [(front[0], 1.0)]
-    for left, right in pairwise(front):
-        if left[0] <= accuracy <= right[0] and right[0] - left[0] <= widest_gap:
+    efficient = pareto_front(points)
+    if or_above and efficient and accuracy < efficient[0][0]:
+        return [(efficient[0], 1.0)]
+    if any(left[0] < accuracy < right[0] and right[0] - left[0] > widest_gap for left, right in pairwise(efficient)):
+        return []
+    corners = mixed_front(efficient)
+    for left, right in pairwise(corners):
+        if left[0] <= accuracy <= right[0]:
             share = (accuracy - left[0]) / (right[0] - left[0])
             return [(left, 1 - share), (right, share)]
-    return [(point, 1.0) for point in front if point[0] == accuracy]
+    return [(point, 1.0) for point in corners if point[0] == accuracy]
 
 
 def mse_at_accuracy(
     points: Iterable[Point], accuracy: float, *, widest_gap: float = math.inf, or_above: bool = False
 ) -> float | None:
-    """MSE on the efficient part of the curve at one accuracy, by straight lines between its points.
+    """The highest MSE that runs of a curve, or mixtures of two, have at one accuracy: straight lines of `mixed_front`.
 
-    A straight line is what can be deployed: who uses each of two clients for a share of the images has the means of
-    their accuracies and of their MSEs, weighted by the shares. Of the stored exploration runs, those left out are also
-    met better by straight lines in MSE than in ln MSE (``results/exploration.md``, "Between the runs").
+    Of the stored exploration runs, those left out are also met better by straight lines in MSE than in ln MSE
+    (``results/exploration.md``, "Between the runs").
 
     Never extrapolates: None outside the curve's range.
 
     Args:
         points: of one curve, in any order.
         accuracy: where to read it.
-        widest_gap: None also between two efficient points whose accuracies lie further apart than this.
+        widest_gap: None also between two neighbouring efficient points whose accuracies lie further apart than this.
         or_above: where the whole curve is more accurate, its least accurate efficient point instead of None: at least
             so much MSE can be had with at least that accuracy.
 
@@ -115,6 +135,11 @@ def common_range(curves: Iterable[Sequence[Point]]) -> tuple[float, float] | Non
     ranges = [accuracy_range(curve) for curve in curves]
     low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
     return (low, high) if low <= high else None
+
+
+def _above_line(point: Point, left: Point, right: Point) -> bool:
+    """Whether a point lies above the straight line between two others, one on each side of it."""
+    return (point[1] - left[1]) * (right[0] - left[0]) > (right[1] - left[1]) * (point[0] - left[0])
 
 
 def _checked(points: Iterable[Point]) -> list[Point]:
