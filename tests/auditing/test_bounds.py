@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor, nn
 
 from attention_cem.auditing import DiagonalMixture, fisher_leakage, fit_mixture, information_bounds, theorem2_leakage
+from attention_cem.auditing.bounds import bounds_of
 from attention_cem.auditing.information import likelihood_bound, relative_mse_floor
 from attention_cem.auditing.mixture import best_mixture
 from attention_cem.auditing.noise_channel import noisy_release
@@ -20,6 +23,7 @@ from attention_cem.defences import (
     LaplaceNoise,
     LocalDP,
 )
+from tests.attacks.helpers import CPU, challenge_for, identity_client, noise, small_data
 
 
 def two_clusters(n: int = 4000, width: int = 6, seed: int = 0) -> Tensor:
@@ -110,6 +114,47 @@ def test_noisy_release__variational_bottleneck_has_its_own_entropy() -> None:
 def test_noisy_release__without_noise_there_is_no_bound(stack: DefenceStack) -> None:
     with pytest.raises(ValueError, match="no noise of known density"):
         noisy_release(stack, torch.zeros(2, 4))
+
+
+def test_noisy_release__several_gaussian_releases_are_one_with_less_noise() -> None:
+    torch.manual_seed(0)
+    z = torch.randn(4000, 6)
+    often, quiet = (noisy_release(DefenceStack([GaussianNoise(sigma)]), z, n) for sigma, n in ((0.8, 16), (0.2, 1)))
+    assert often.gaussian_variance == pytest.approx(quiet.gaussian_variance)
+    torch.testing.assert_close(often.conditional_entropy, quiet.conditional_entropy)
+    assert float((often.noisy - z).std()) == pytest.approx(0.2, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        DefenceStack([LaplaceNoise(0.5)]),
+        DefenceStack([InformationBottleneck(z_shape=(4,), weight=1.0)]),
+        DefenceStack([FeatureDropout(0.5), LocalDP(epsilon=5.0, clip_norm=3.0)]),
+        DefenceStack([LocalDP(epsilon=5.0, clip_norm=3.0, mechanism="laplace")]),
+    ],
+)
+def test_noisy_release__several_releases_whose_mean_does_not_tell_all_have_no_bound(stack: DefenceStack) -> None:
+    assert noisy_release(stack, torch.zeros(2, 4)).noisy.shape == (2, 4)
+    with pytest.raises(ValueError, match="16 releases of each image are seen"):
+        noisy_release(stack, torch.zeros(2, 4), 16)
+
+
+def test_bounds__hold_for_all_releases_together(tmp_path: Path) -> None:
+    data = small_data(train=100, test=20)
+
+    def found(name: str, stack: DefenceStack, draws: int = 1) -> dict[str, Any]:
+        challenge = challenge_for(tmp_path / name, identity_client(), stack, data, test_draws=draws)
+        return bounds_of(challenge, data.test.images, device=CPU, most_images=100, fisher_images=4)
+
+    once, often, quiet = found("once", noise(0.8)), found("often", noise(0.8), 16), found("quiet", noise(0.2))
+    for key in ("theorem2_leakage", "information_upper_bound", "dfil", "dfil_mse_floor", "relative_mse_floor"):
+        assert often[key] == pytest.approx(quiet[key], rel=0.05) and often[key] != pytest.approx(once[key], rel=0.05)
+        assert often["assumptions"][key].endswith("of 16 releases of each image together")
+    assert often["releases"] == 16 and "releases" not in once
+    assert found("laplace", DefenceStack([LaplaceNoise(0.5)]))["available"]
+    refused = found("laplace often", DefenceStack([LaplaceNoise(0.5)]), 2)
+    assert not refused["available"] and refused["reason"].startswith("2 releases of each image are seen")
 
 
 def theorem2_by_hand(mixture: DiagonalMixture, variance: float) -> float:

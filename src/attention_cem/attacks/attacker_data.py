@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from attention_cem.attacks.base import seeded
 from attention_cem.attacks.challenge import Challenge
+from attention_cem.attacks.readings import Reading, mean_of
 from attention_cem.data import Augment, to_float
 from attention_cem.data.image_set import ImageSet
 from attention_cem.data.stratified import stratified_indices
@@ -23,7 +25,8 @@ class AttackerData:
     """Pairs (z, x) for training an attack, drawn anew at every visit where the threat model allows it.
 
     White-box: clean features are computed once and the defence is applied to every batch, so the attack never
-    sees the same noise twice. Black-box: one of the stored releases is drawn for every visit.
+    sees the same noise twice. Black-box: one of the stored releases is drawn for every visit. Where the attacker sees
+    several releases of each image to be rebuilt, z is everywhere the reading of as many releases.
 
     Args:
         images: ``(N, C, H, W)`` uint8, training part.
@@ -32,8 +35,10 @@ class AttackerData:
         client: None when black-box.
         stack: None when black-box.
         validation_images: ``(V, C, H, W)`` float in [0, 1].
-        validation_features: ``(V, *z)``: one fixed release of each, the same for all attacks on a challenge.
+        validation_features: ``(V, *z)``: one fixed reading of each, the same for all attacks on a challenge.
         augment: random crops and mirrors of the images; white-box only, the client runs on every batch.
+        releases: how many releases are read together.
+        reading: how.
     """
 
     images: Tensor
@@ -44,6 +49,8 @@ class AttackerData:
     validation_images: Tensor
     validation_features: Tensor
     augment: Augment | None = None
+    releases: int = 1
+    reading: Reading = mean_of
 
     def __len__(self) -> int:
         return len(self.images)
@@ -57,19 +64,28 @@ class AttackerData:
         """Features ``(B, *z)`` with fresh randomness and images ``(B, C, H, W)`` at ``index`` ``(B,)``; no sync."""
         if self.augment is not None and self.client is not None and self.stack is not None:
             x = _augmented(self.augment, self.images[index])
-            return self.stack(self.client(x)), x
+            return _read(self.stack, self.client(x), self.releases, self.reading), x
         x = to_float(self.images[index])
-        if self.stack is not None:
-            return self.stack(self.features[0, index]), x
+        if self.stack is not None or self.releases > 1:
+            return self.read(index), x
         draw = torch.randint(len(self.features), index.shape, device=index.device)
         return self.features[draw, index], x
 
+    def read(self, index: Tensor) -> Tensor:
+        """A reading ``(B, *z)`` of the images at ``index``: fresh releases if white-box, of the stored ones else."""
+        if self.stack is not None:
+            return _read(self.stack, self.features[0, index], self.releases, self.reading)
+        if self.releases == 1:
+            return self.features[0, index]
+        # any so many of the stored releases of each image
+        draw = torch.rand(len(self.features), len(index), device=index.device).argsort(0)[: self.releases]
+        return self.reading(self.features[draw, index])
+
     def training_features(self) -> Tensor:
-        """One release of every training image, ``(N, *z)``."""
-        if self.stack is None:
-            return self.features[0]
+        """One reading of every training image, ``(N, *z)``."""
+        index = torch.arange(len(self), device=self.device)
         with torch.no_grad():
-            return torch.cat([self.stack(chunk) for chunk in self.features[0].split(4096)])
+            return torch.cat([self.read(chunk) for chunk in index.split(max(1, 4096 // self.releases))])
 
     def mean_image(self) -> Tensor:
         """The mean of the training images, ``(C, H, W)``: the best guess of one who sees nothing."""
@@ -96,20 +112,31 @@ def load_attacker_data(
             the released ones either way.
     """
     owned = challenge.attacker_images()
+    releases, reading = challenge.test_draws, challenge.reading()
     train_index, validation_index = _split(owned)
     images, labels = owned.images.to(device), owned.labels.to(device)
     released = challenge.attacker_features()
     if released.shape[1] != len(owned):
         raise ValueError(f"{len(owned)} attacker images but features of {released.shape[1]}; write the challenge again")
+    if not challenge.white_box and len(released) < releases:
+        raise ValueError(
+            f"{releases} releases of each image to be rebuilt, but {len(released)} of the attacker's own: without the "
+            "client it cannot learn to read so many; write the challenge again with more attacker_draws"
+        )
+    seen = released[:releases, validation_index].to(device)
     client: nn.Module | None = None
     stack: DefenceStack | None = None
     if challenge.white_box:
         client, stack = challenge.client().to(device), challenge.stack().to(device)
         with torch.no_grad():
             clean = torch.cat([client(to_float(chunk)) for chunk in images.split(512)])[None]
+            if releases > 1:
+                with seeded(device, "validation releases"):
+                    held_out = clean[0, validation_index.to(device)]
+                    seen = torch.stack([stack(held_out) for _ in range(releases)])
         features = clean[:, train_index.to(device)]
         if not aware:
-            features, stack = stack.emission(features[0])[None], None
+            features, stack, releases = stack.emission(features[0])[None], None, 1
     else:
         features = released[:, train_index].to(device)
     return AttackerData(
@@ -119,11 +146,18 @@ def load_attacker_data(
         client=client,
         stack=stack,
         validation_images=to_float(images[validation_index.to(device)]),
-        validation_features=released[0, validation_index].to(device),
+        validation_features=reading(seen),
         augment=Augment(crop_padding=max(1, challenge.image_shape[1] // 16), flip=True)
         if augment and stack is not None
         else None,
+        releases=releases,
+        reading=reading,
     )
+
+
+def _read(stack: DefenceStack, clean: Tensor, releases: int, reading: Reading) -> Tensor:
+    """Fresh releases of clean features ``(B, *z)``, read together."""
+    return stack(clean) if releases == 1 else reading(torch.stack([stack(clean) for _ in range(releases)]))
 
 
 def _split(owned: ImageSet) -> tuple[Tensor, Tensor]:

@@ -95,9 +95,11 @@ def release_in_chunks(network: Callable[[Tensor], Tensor], features: Tensor, dev
         return torch.cat([network(chunk.to(device)).float().cpu() for chunk in features.split(1024)])
 
 
+def rebuilt(network: Callable[[Tensor], Tensor], challenge: Challenge, device: torch.device) -> Tensor:
+    """Run a network over what the challenge shows of every test image; float32 on the CPU."""
+    return release_in_chunks(network, challenge.test_reading(), device)
+
+
 def mean_over_draws(network: Callable[[Tensor], Tensor], features: Tensor, device: torch.device) -> Tensor:
-    """Average a network's reconstructions over the releases ``(draws, N, ...)`` of each image."""
-    total = release_in_chunks(network, features[0], device)
-    for draw in features[1:]:
-        total += release_in_chunks(network, draw, device)
-    return total / len(features)
+    """Run a network over the mean of the releases ``(draws, N, ...)`` of each image: :func:`rebuilt` for any noise."""
+    return release_in_chunks(network, features.mean(0), device)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attention_cem.attacks.attacker_data import AttackerData, load_attacker_data
-from attention_cem.attacks.base import Attack, AttackResult, Progress, mean_over_draws, no_progress, seeded
+from attention_cem.attacks.base import Attack, AttackResult, Progress, no_progress, rebuilt, seeded
 from attention_cem.attacks.challenge import Challenge
 from attention_cem.attacks.receipts import CurvePoint, Receipt
 from attention_cem.data import mse_per_image, to_float
@@ -164,4 +164,4 @@ def choose_guess(
         epochs=0,
         seconds=time.perf_counter() - began,
     )
-    return AttackResult(mean_over_draws(best, challenge.test_features(), data.device), receipt)
+    return AttackResult(rebuilt(best, challenge, data.device), receipt)

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from attention_cem.attacks.client_recipe import build_client
+from attention_cem.attacks.readings import Reading, mean_of, reading_against
 from attention_cem.attacks.sealed_folder import MANIFEST, SealBrokenError, open_sealed, read_json, sha256_of
 from attention_cem.data.image_set import ImageSet
 from attention_cem.defences import AdversarialInverter, DefenceStack, build_stack
@@ -68,6 +69,7 @@ class Challenge:
             self.class_names = tuple(str(name) for name in self.manifest["class_names"])
             self.white_box = bool(self.manifest["threat_model"]["white_box"])
             self.num_test = int(self.manifest["test_images"])
+            self.test_draws = int(self.manifest["threat_model"].get("test_draws", 1))
         except (KeyError, TypeError, ValueError) as error:
             raise SealBrokenError(f"{self.folder / MANIFEST} lacks or misstates {error}") from error
 
@@ -83,7 +85,15 @@ class Challenge:
 
     def test_features(self) -> Tensor:
         """Released features of the images to be rebuilt, ``(draws, N, *z)``: one or more releases of each image."""
-        return self._tensor("test_features.safetensors", "features", (None, self.num_test, *self.z_shape))
+        return self._tensor("test_features.safetensors", "features", (self.test_draws, self.num_test, *self.z_shape))
+
+    def reading(self) -> Reading:
+        """What an attacker makes of several releases of one image; the mean where each image has but one."""
+        return mean_of if self.test_draws == 1 else reading_against(self.manifest["defence"]["defences"])
+
+    def test_reading(self) -> Tensor:
+        """The releases of each image to be rebuilt read together, ``(N, *z)``."""
+        return self.reading()(self.test_features())
 
     def attacker_images(self) -> ImageSet:
         """Images the attacker owns, with labels."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attention_cem.attacks.attacker_data import AttackerData, load_attacker_data
-from attention_cem.attacks.base import Attack, AttackResult, Progress, mean_over_draws, no_progress, seeded
+from attention_cem.attacks.base import Attack, AttackResult, Progress, no_progress, rebuilt, seeded
 from attention_cem.attacks.challenge import Challenge
 from attention_cem.attacks.inverter import InverterAttack, inverter_from
 from attention_cem.attacks.inverter_training import TrainingPlan, validation_mse
@@ -140,7 +140,7 @@ class GanInverterAttack(Attack):
             parameters=parameters,
             seconds=time.perf_counter() - began,
         )
-        return AttackResult(mean_over_draws(network, challenge.test_features(), device), receipt)
+        return AttackResult(rebuilt(network, challenge, device), receipt)
 
     def _step(self, network: ResidualInverter, critic: Critic, data: AttackerData) -> Any:
         batch = self.plan.batch_for(len(data))

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from attention_cem.attacks.attacker_data import load_attacker_data
-from attention_cem.attacks.base import Attack, AttackResult, Progress, mean_over_draws, no_progress, seeded
+from attention_cem.attacks.base import Attack, AttackResult, Progress, no_progress, rebuilt, seeded
 from attention_cem.attacks.challenge import Challenge
 from attention_cem.attacks.inverter_training import TrainedInverter, TrainingPlan, train_inverter
 from attention_cem.attacks.receipts import CurvePoint, Receipt
@@ -95,7 +95,7 @@ class InverterAttack(Attack):
         )
         state = {name: tensor.cpu().clone() for name, tensor in best.network.state_dict().items()}
         return AttackResult(
-            reconstructions=mean_over_draws(best.network, challenge.test_features(), device),
+            reconstructions=rebuilt(best.network, challenge, device),
             receipt=receipt,
             state=state if self.start == "random" else {},
             state_config={"width": self.width, "blocks": self.blocks} if self.start == "random" else {},

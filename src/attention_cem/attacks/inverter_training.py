@@ -181,8 +181,8 @@ def _channels_last(z: Tensor) -> Tensor:
 
 
 def _train_mse(network: nn.Module, data: AttackerData) -> float:
-    """MSE on as many training images as there are validation images, with a fresh release of each."""
+    """MSE on as many training images as there are validation images, with a fresh reading of each."""
     index = torch.arange(min(len(data), len(data.validation_images)), device=data.device)
     with torch.no_grad():
-        features = data.features[0, index] if data.stack is None else data.stack(data.features[0, index])
+        features = data.read(index)
     return float(validation_mse(network, features, to_float(data.images[index])))

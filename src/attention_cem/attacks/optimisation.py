@@ -3,31 +3,34 @@ r"""White-box attack without training: search the image whose feature is the one
 .. math:: \min_x\; \frac{1}{D}\Big\|\frac1K\sum_{k=1}^K \text{stack}_k(\text{client}(x)) - \bar z\Big\|^2
           + w\,\text{TV}(x)
 
-where the stack is drawn anew K times at every step and z̄ is the mean of the releases seen. The weight w of the total
-variation and the number of steps are chosen on the attack's own validation images: a search that runs on fits the
-noise.
+where the stack is drawn anew K times at every step and z̄ is the mean of the releases seen, or the reading that
+:mod:`attention_cem.attacks.readings` puts in its place, of both then. The weight w of the total variation and the
+number of steps are chosen on the attack's own validation images: a search that runs on fits the noise.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from attention_cem.attacks.attacker_data import AttackerData, load_attacker_data
-from attention_cem.attacks.base import Attack, AttackResult, Progress, mean_over_draws, no_progress, seeded
+from attention_cem.attacks.base import Attack, AttackResult, Progress, no_progress, release_in_chunks, seeded
 from attention_cem.attacks.challenge import Challenge
 from attention_cem.attacks.inverter import inverter_from
+from attention_cem.attacks.readings import Reading, mean_of
 from attention_cem.attacks.receipts import CurvePoint, Receipt, tail_verdict
 from attention_cem.attacks.repeated_step import adam, fast_convolutions, repeated_step
 from attention_cem.data import mse_per_image
 from attention_cem.defences import DefenceStack
 
 _START_SPREAD = 0.05
+_Search = Callable[[Tensor, Tensor, float, int], tuple[list[Tensor], Tensor]]
 
 
 def total_variation(x: Tensor) -> Tensor:
@@ -49,7 +52,7 @@ class OptimisationAttack(Attack):
         steps: steps of Adam.
         lr: step size on the pixels.
         tv_weights: weights of the total variation to choose from.
-        noise_draws: K, fresh draws of the defence averaged at every step.
+        noise_draws: fresh draws of the defence at every step, for each release seen: K in all.
         restarts: starting points; per image the one with the lowest objective is kept. The first is the mean image
             (or the inverter's guess), the others are disturbed.
         start_from: name of an earlier inverter attack whose guess is the start; None for the mean image.
@@ -91,25 +94,26 @@ class OptimisationAttack(Attack):
         data = load_attacker_data(challenge, device)
         if data.client is None or data.stack is None:
             raise ValueError("the optimisation attack needs a white-box challenge: it follows gradients of the client")
+        search = partial(self.search, data.client, data.stack, releases=data.releases, reading=data.reading)
         first_guess = self._start(challenge, data, starts)
         limit = min(len(data.validation_images), 256)
-        known_z, known_x = data.validation_features[None, :limit], data.validation_images[:limit]
+        known_z, known_x = data.validation_features[:limit], data.validation_images[:limit]
         with seeded(device, self.kind, seed):
             curves = {}
             for number, weight in enumerate(self.tv_weights, start=1):
-                paths, _ = self.search(data.client, data.stack, known_z, first_guess(known_z), weight, self.steps)
+                paths, _ = search(known_z[None], first_guess(known_z), weight, self.steps)
                 curves[weight] = [float(mse_per_image(path, known_x).mean()) for path in paths]
                 progress(f"{self.kind}: tuning", number, len(self.tv_weights), min(map(min, curves.values())))
             weight = min(curves, key=lambda each: min(curves[each]))
             curve = curves[weight]
             best_check = min(range(len(curve)), key=lambda check: curve[check])
             steps = best_check * self._stride
-            wanted = challenge.test_features()[:, : self.images]
+            wanted = challenge.test_reading()[: self.images]
             parts = []
-            for done in range(0, wanted.shape[1], 1000):
-                z = wanted[:, done : done + 1000].to(device)
-                parts.append(self._best_of_restarts(data.client, data.stack, z, first_guess(z), weight, steps).cpu())
-                progress(self.kind, min(done + 1000, wanted.shape[1]), wanted.shape[1], curve[best_check])
+            for done in range(0, len(wanted), 1000):
+                z = wanted[done : done + 1000].to(device)
+                parts.append(self._best_of_restarts(search, z, first_guess(z), weight, steps).cpu())
+                progress(self.kind, min(done + 1000, len(wanted)), len(wanted), curve[best_check])
         converged, reason = tail_verdict(curve)
         effort = float(known_x[0].numel() * limit * self._stride)
         receipt = Receipt(
@@ -131,42 +135,51 @@ class OptimisationAttack(Attack):
     def _start(self, challenge: Challenge, data: AttackerData, starts: Mapping[str, AttackResult] | None) -> Any:
         if self.start_from is None:
             mean = data.mean_image()
-            return lambda z: mean.expand(z.shape[1], *mean.shape)
+            return lambda z: mean.expand(len(z), *mean.shape)
         earlier = (starts or {}).get(self.start_from)
         if earlier is None or not earlier.state:
             raise ValueError(f"start_from={self.start_from!r} needs the result of an inverter attack of that name")
         network = inverter_from(earlier, challenge, data.device)
-        return lambda z: mean_over_draws(network, z, data.device).to(data.device)
+        return lambda z: release_in_chunks(network, z, data.device).to(data.device)
 
-    def _best_of_restarts(
-        self, client: nn.Module, stack: DefenceStack, z: Tensor, start: Tensor, weight: float, steps: int
-    ) -> Tensor:
+    def _best_of_restarts(self, search: _Search, z: Tensor, start: Tensor, weight: float, steps: int) -> Tensor:
         if steps == 0:
             return start.clamp(0, 1)
-        best, best_value = start, torch.full((z.shape[1],), torch.inf, device=z.device)
+        best, best_value = start, torch.full((len(z),), torch.inf, device=z.device)
         for restart in range(self.restarts):
             disturbed = start if restart == 0 else start + _START_SPREAD * torch.randn_like(start)
-            paths, value = self.search(client, stack, z, disturbed, weight, steps)
+            paths, value = search(z[None], disturbed, weight, steps)
             better = value < best_value
             best = torch.where(better[:, None, None, None], paths[-1], best)
             best_value = torch.where(better, value, best_value)
         return best
 
     def search(
-        self, client: nn.Module, stack: DefenceStack, z: Tensor, start: Tensor, weight: float, steps: int
+        self,
+        client: nn.Module,
+        stack: DefenceStack,
+        z: Tensor,
+        start: Tensor,
+        weight: float,
+        steps: int,
+        releases: int = 1,
+        reading: Reading = mean_of,
     ) -> tuple[list[Tensor], Tensor]:
         """Search from ``start`` ``(N, C, H, W)`` for the images behind the releases ``z`` ``(draws, N, *z)``.
+
+        ``reading`` says what is made of several releases; every step draws as many as there were, ``releases``, times
+        ``noise_draws``.
 
         Returns:
             Images at every check of the way, the start included, and the last objective ``(N,)``.
         """
-        target = z.mean(0)
+        target, draws = reading(z), self.noise_draws * releases
         x = start.detach().clamp(0, 1).contiguous().clone().requires_grad_(True)
         optimizer = adam([x], self.lr)
 
         def objective() -> Tensor:
             clean = client(x)
-            seen = torch.stack([stack(clean) for _ in range(self.noise_draws)]).mean(0)
+            seen = reading(torch.stack([stack(clean) for _ in range(draws)]))
             return (seen - target).square().flatten(1).mean(1) + weight * total_variation(x)
 
         def step(_: Tensor) -> None:

@@ -126,6 +126,8 @@ def audit(
     watcher.started([name for name, _ in spent.attacks], str(place))
     desk = _Desk(challenge, images, answers.labels(), judge, place, spent, cache, seed, watcher.progress)
     extra = {"version": AUDIT_VERSION, "seed": seed, "identity": identity, "images": spent.calibration_images}
+    if challenge.test_draws > 1:
+        extra["releases"] = challenge.test_draws  # attacks kept from before these were read together are run again
     finished: list[FinishedAttack] = []
     for name, attack in spent.attacks:
         made_from = fingerprint(challenge, attack, extra)

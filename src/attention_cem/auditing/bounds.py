@@ -31,7 +31,8 @@ def bounds_of(
 ) -> dict[str, Any]:
     """Leakage bounds of a white-box challenge, as plain data with one line of assumptions each.
 
-    Mixtures are fitted to features of the attacker's images; figures are taken on the test images.
+    Mixtures are fitted to features of the attacker's images; figures are taken on the test images. Of several releases
+    of each image the bounds are on what all of them tell together.
     """
     if not challenge.white_box:
         return {"available": False, "reason": "a black-box challenge does not hold the client", "assumptions": {}}
@@ -45,7 +46,7 @@ def bounds_of(
                     torch.cat([client(to_float(chunk.to(device))) for chunk in images.split(512)])
                     for images in (owned, test_images)
                 )
-            fit, held_out = noisy_release(stack, z_fit), noisy_release(stack, z_test)
+            fit, held_out = (noisy_release(stack, z, challenge.test_draws) for z in (z_fit, z_test))
         except ValueError as error:
             return {"available": False, "reason": str(error), "assumptions": {}}
         pixels = math.prod(challenge.image_shape)
@@ -78,4 +79,8 @@ def bounds_of(
             floors = 1 / leakage
             # A pixel that changes nothing has no Fisher information and no floor.
             record["dfil_mse_floor"] = float(floors.mean()) if bool(torch.isfinite(floors).all()) else None
-    return {**record, "assumptions": dict(ASSUMPTIONS)}
+    if challenge.test_draws == 1:
+        return {**record, "assumptions": dict(ASSUMPTIONS)}
+    together = f"; of {challenge.test_draws} releases of each image together"
+    assumptions = {key: text + together for key, text in ASSUMPTIONS.items()}
+    return {**record, "releases": challenge.test_draws, "assumptions": assumptions}

@@ -66,8 +66,10 @@ def write_challenge(
         server: the server half; needed for the accuracy and for membership inference on outputs.
         white_box: also give the client and the defence away (the worst case). Without it the attacker has
             (image, feature) pairs only.
-        attacker_draws: releases stored per attacker image; 1 white-box (it can draw its own), 4 black-box.
-        test_draws: releases of each test image the attacker sees; more than 1 models repeated queries.
+        attacker_draws: releases stored per attacker image; 1 white-box (it can draw its own), black-box 4 and no
+            fewer than ``test_draws``.
+        test_draws: releases of each test image the attacker sees; more than 1 models repeated queries, and the
+            attacks then read as many releases together, see :mod:`attention_cem.attacks.readings`.
         members: training images for membership inference; half of them the attacker knows to be members.
         non_members: the same for images the victim never trained on.
         accuracy: the model's accuracy, where it is known better than from ``test``; otherwise measured there.
@@ -81,8 +83,13 @@ def write_challenge(
     if target.exists():
         raise ValueError(f"{target} exists already; a challenge is never overwritten, name another folder")
     if attacker_draws is None:
-        attacker_draws = 1 if white_box else 4
+        attacker_draws = 1 if white_box else max(4, test_draws)
     _check_sets(attacker, test, attacker_draws, test_draws)
+    if not white_box and attacker_draws < test_draws:
+        raise ValueError(
+            f"got attacker_draws={attacker_draws}, test_draws={test_draws}: without the client an attacker learns to "
+            "read several releases together only from as many of each of its own images"
+        )
     if (members is None) != (non_members is None):
         raise ValueError("membership inference needs both members and non_members, or neither")
     previous = stack.generator

@@ -29,7 +29,7 @@ class NoisyRelease:
 
     Args:
         clean: ``(N, *z)`` what the noise is added to.
-        noisy: ``(N, *z)`` one draw.
+        noisy: ``(N, *z)`` one draw, or the mean of several.
         conditional_entropy: ``(N,)`` h(noisy | clean) in nats.
         gaussian_variance: the variance per coordinate if the noise is Gaussian and the same for all, else None.
     """
@@ -59,14 +59,25 @@ def before_noise(stack: DefenceStack, z: Tensor) -> tuple[Tensor, FeatureDefence
 
 
 @torch.no_grad()
-def noisy_release(stack: DefenceStack, z: Tensor) -> NoisyRelease:
+def noisy_release(stack: DefenceStack, z: Tensor, releases: int = 1) -> NoisyRelease:
     """Send client outputs ``(N, *z)`` through the stack up to and including its first noisy stage.
+
+    Several releases of one image tell together what their mean tells, if each is the same value plus Gaussian noise of
+    one variance: one release with that variance divided by their number.
+
+    Raises:
+        ValueError: no noise of known density, or several releases whose mean does not tell all.
 
     >>> release = noisy_release(DefenceStack([GaussianNoise(0.5)]), torch.zeros(2, 4))
     >>> release.gaussian_variance, release.conditional_entropy.shape
     (0.25, torch.Size([2]))
     """
     clean, stage = before_noise(stack, z.float())
+    if releases > 1 and not _mean_tells_all(stack, stage):
+        raise ValueError(
+            f"{releases} releases of each image are seen; what they tell together is bounded for Gaussian noise only, "
+            "with nothing random before it"
+        )
     if isinstance(stage, InformationBottleneck):
         _, log_variance = stage.statistics(z.float())
         entropy = 0.5 * (math.log(2 * math.pi * math.e) + log_variance.double()).flatten(1).sum(1)
@@ -78,6 +89,20 @@ def noisy_release(stack: DefenceStack, z: Tensor) -> NoisyRelease:
     if laplace:
         each = math.log(2 * math.e * math.sqrt(variance / 2))
     else:
+        variance /= releases
         each = 0.5 * math.log(2 * math.pi * math.e * variance)
     entropy = torch.full((len(z),), each * clean[0].numel(), dtype=torch.float64, device=z.device)
-    return NoisyRelease(clean, stage(clean), entropy, None if laplace else variance)
+    noisy = stage(clean)
+    for _ in range(releases - 1):
+        noisy = noisy + stage(clean)
+    return NoisyRelease(clean, noisy / releases, entropy, None if laplace else variance)
+
+
+def _mean_tells_all(stack: DefenceStack, stage: FeatureDefence) -> bool:
+    """Whether the mean of several releases is a sufficient statistic for what the noise is added to."""
+    for each in stack.defences.values():
+        if each is stage:
+            break
+        if isinstance(each, FeatureDefence) and each.draws():
+            return False
+    return isinstance(stage, GaussianNoise) or (isinstance(stage, LocalDP) and stage.mechanism == "gaussian")
