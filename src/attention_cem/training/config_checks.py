@@ -6,6 +6,23 @@ import math
 
 from attention_cem.training.config import Config
 
+# Far beyond what anybody uses, and within what single precision, and a machine's memory, can hold.
+_LARGEST, _SMALLEST_SIGMA = 10**9, 1e-9
+_MAX_CROP_PADDING = 1024
+_MAX_CHANNELS = 16_384
+_MAX_SIZE = 65_536
+_SIZES = (
+    "num_slots",
+    "num_clusters",
+    "num_heads",
+    "bank_size",
+    "slot_dim",
+    "key_dim",
+    "hidden",
+    "gate_hidden",
+    "rank",
+)
+
 
 class ConfigError(ValueError):
     """A configuration that cannot be run; the message is one line for the person who wrote it."""
@@ -57,6 +74,14 @@ def check_config(config: Config) -> None:
             raise ConfigError(f"{name} must lie in [0, 1), got {value}")
     if not 0 < data.validation_fraction < 1:
         raise ConfigError(f"data.validation_fraction must lie strictly between 0 and 1, got {data.validation_fraction}")
+    _at_most("model.bottleneck_channels", config.model.bottleneck_channels, _MAX_CHANNELS)
+    _at_most("data.crop_padding", data.crop_padding, _MAX_CROP_PADDING)
+    if surrogate.reg_strength is not None:
+        _at_least("surrogate.reg_strength", surrogate.reg_strength, _SMALLEST_SIGMA)
+    for name in _SIZES:
+        size = surrogate.arguments.get(name)
+        if isinstance(size, int):
+            _at_most(f"surrogate.arguments.{name}", size, _MAX_SIZE)
     _check_together(config)
 
 
@@ -88,9 +113,14 @@ def _check_together(config: Config) -> None:
             raise ConfigError(f"defence.{name}.name is not a parameter: the table's name is the defence's name")
 
 
-def _at_least(name: str, value: int, least: int) -> None:
+def _at_least(name: str, value: float, least: float) -> None:
     if value < least:
         raise ConfigError(f"{name} must be at least {least}, got {value}")
+
+
+def _at_most(name: str, value: float, most: float) -> None:
+    if value > most:
+        raise ConfigError(f"{name} must be at most {most}, got {value}")
 
 
 def _finite(name: str, value: float, above: float | None = None) -> None:
@@ -98,3 +128,4 @@ def _finite(name: str, value: float, above: float | None = None) -> None:
         raise ConfigError(
             f"{name} must be a finite number {'above 0' if above is not None else 'from 0 on'}, got {value}"
         )
+    _at_most(name, value, _LARGEST)

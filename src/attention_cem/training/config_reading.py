@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import tomllib
 import types
@@ -16,7 +17,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from attention_cem.nearest_names import did_you_mean, nearest_names
 from attention_cem.training.config import Config
 from attention_cem.training.config_checks import ConfigError, check_config
-from attention_cem.training.toml_reading import read_toml
+from attention_cem.training.config_values import plain_value, whole_number
+from attention_cem.training.toml_reading import parse_toml, read_toml
 
 # Settings that came after results had been published, with the value that means "as before": it leaves hashes alone.
 _ADDED_LATER = {"model.blind_frequencies": 0, "model.blind_contrast": False}
@@ -158,7 +160,7 @@ def _override(tree: dict[str, Any], name: str, value: Any) -> None:
         if not isinstance(table, dict):
             raise ConfigError(f"cannot set {name}: {part} is not a table")
     if isinstance(value, str):
-        value = _parse_free(value) if name not in known else _parse(value, known[name].metadata["type"], name)
+        value = _parse_free(value, name) if name not in known else _parse(value, known[name].metadata["type"], name)
     if value is None:
         table.pop(parts[-1], None)
     else:
@@ -173,15 +175,15 @@ def _parse(text: str, kind: Any, name: str) -> Any:
     for choice in choices:
         if choice is str or get_origin(choice) is Literal:
             return text
-        value = _parse_free(text)
+        value = _parse_free(text, name)
         if choice is float and type(value) is int:
-            return float(value)
+            return value
         if isinstance(value, get_origin(choice) or choice) and (choice is bool or not isinstance(value, bool)):
             return value
     return text
 
 
-def _parse_free(text: str) -> Any:
+def _parse_free(text: str, name: str) -> Any:
     """Numbers, booleans, lists and tables as TOML writes them; ``none``; any other text is a string."""
     if text.lower() in ("none", "null"):
         return None
@@ -189,12 +191,15 @@ def _parse_free(text: str) -> Any:
         return text.lower() == "true"
     for convert in (int, float):
         try:
-            return convert(text)
+            number = convert(text)
         except ValueError:
-            pass
+            continue
+        if number in (math.inf, -math.inf) and "inf" not in text.lower():
+            raise ConfigError(f"{name}: {text if len(text) <= 20 else text[:20] + '…'!r} is too large for a number")
+        return number
     if text[:1] in "[{":
         try:
-            return tomllib.loads(f"value = {text}")["value"]
+            return parse_toml(f"value = {text}", name)["value"]
         except tomllib.TOMLDecodeError:
             return text
     return text
@@ -228,13 +233,13 @@ def _checked(value: Any, kind: Any, name: str) -> Any:
             raise ConfigError(f"{name} must be one of {', '.join(map(repr, parts))}, got {value!r}{hint}")
         return value
     if kind is Any:
-        return value
+        return plain_value(value, name)
     if origin is dict and isinstance(value, Mapping):
         return {str(key): _checked(each, parts[1], f"{name}.{key}") for key, each in value.items()}
     if origin is list and isinstance(value, list | tuple):
         return [_checked(each, parts[0], name) for each in value]
-    if kind is float and type(value) is int:
-        return float(value)
+    if type(value) is int and kind in (int, float):
+        return kind(whole_number(value, name))
     if kind in (int, float, bool, str) and type(value) is kind:
         return value
     hint = f"; set its entries one by one, as {name}.KEY" if origin is dict else ""
