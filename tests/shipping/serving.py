@@ -27,6 +27,7 @@ class RunningServer:
     grpc_port: int
     metrics_port: int
     log: Path
+    host: str = "127.0.0.1"
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -69,7 +70,7 @@ class RunningServer:
     def _ready(self) -> bool:
         # Ready is asked over gRPC's port too: HTTP may be up first.
         try:
-            with socket.create_connection(("127.0.0.1", self.grpc_port), timeout=1):
+            with socket.create_connection((self.host, self.grpc_port), timeout=1):
                 pass
             text = self.metrics()
         except OSError:
@@ -89,13 +90,13 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def serving(bundle: Path, *options: str) -> Iterator[RunningServer]:
+def serving(bundle: Path, *options: str, host: str = "127.0.0.1") -> Iterator[RunningServer]:
     """Serve a bundle on free loopback ports until the block ends."""
     http_port, grpc_port, metrics_port = free_ports(3)
     ports = ["--http-port", str(http_port), "--grpc-port", str(grpc_port), "--metrics-port", str(metrics_port)]
-    command = [sys.executable, "-m", "attention_cem.cli.main", "serve", str(bundle), *ports, *options]
+    command = [sys.executable, "-m", "attention_cem.cli.main", "serve", str(bundle), "--host", host, *ports, *options]
     with tempfile.TemporaryDirectory() as folder:
-        server = RunningServer(command, http_port, grpc_port, metrics_port, Path(folder) / "log")
+        server = RunningServer(command, http_port, grpc_port, metrics_port, Path(folder) / "log", host)
         server.start()
         try:
             yield server

@@ -17,13 +17,13 @@ GOOD = {"inputs": [{"name": "z", "datatype": "FP32", "shape": [1, 2], "data": [0
 
 
 class Runtime:
-    def __init__(self, error=None):
-        self.error = error
+    def __init__(self, error=None, value=0.0):
+        self.error, self.value = error, value
 
     async def infer(self, z):
         if self.error is not None:
             raise self.error
-        return np.zeros((len(z), 3), np.float32)
+        return np.full((len(z), 3), self.value, np.float32)
 
 
 async def leaky(scope, receive, send):
@@ -72,6 +72,12 @@ def test_http_front__failures_are_counted_and_never_explained(error, status, out
     found, content, counted = ask("POST", "/v2/models/shapes/infer", json.dumps(GOOD).encode(), runtime=Runtime(error))
     assert (found, counted) == (status, [outcome])
     assert b"secret" not in content and "secret" not in caplog.text
+
+
+def test_http_front__an_answer_is_json_or_an_error():
+    runtime = Runtime(value=np.nan)
+    status, content, counted = ask("POST", "/v2/models/shapes/infer", json.dumps(GOOD).encode(), runtime=runtime)
+    assert (status, counted) == (500, ["failed"]) and b"NaN" not in content
 
 
 def test_http_front__a_body_that_never_ends_is_given_up(monkeypatch):

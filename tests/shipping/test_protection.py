@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hmac
 import shutil
+import socket
 import ssl
 import subprocess
 import urllib.error
@@ -12,6 +14,7 @@ import urllib.request
 import numpy as np
 import pytest
 
+from attention_cem.shipping.request_checks import RequestRules
 from attention_cem.shipping.serve_settings import (
     ServeSettings,
     Token,
@@ -167,6 +170,42 @@ def test_settings__key_of_another_certificate_is_refused(tmp_path):
 def test_settings__taken_port_is_refused(server):
     with pytest.raises(UnsafeServerError, match=f"grpc_port {server.grpc_port} on 127.0.0.1 cannot be used"):
         check_settings(ServeSettings(http_port=free_ports(1)[0], grpc_port=server.grpc_port))
+
+
+def test_settings__one_port_for_two_servers_is_refused():
+    one, two = free_ports(2)
+    with pytest.raises(UnsafeServerError, match=f"must differ, received {one}, {two} and {one}"):
+        check_settings(ServeSettings(http_port=one, grpc_port=two, metrics_port=one))
+
+
+def test_settings__the_metrics_port_is_looked_for_where_it_is_used():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UnsafeServerError, match=f"metrics_port {port} on 127.0.0.1 cannot be used"):
+            check_settings(dataclasses.replace(settings(host="::1"), metrics_port=port))
+
+
+@pytest.mark.parametrize("name", ["max_samples", "max_batch", "max_waiting", "threads"])
+@pytest.mark.parametrize("value", [-1, 10**11])
+def test_settings__limits_that_cannot_work_are_refused(name, value):
+    with pytest.raises(UnsafeServerError, match=rf"{name} must be [01] to \d+, received {value}"):
+        check_settings(settings(**{name: value}))
+
+
+def test_rules__the_largest_message_fits_what_grpc_can_count():
+    assert RequestRules("shapes", (2**26,), 4, 10**6).largest_message == 2**31 - 1
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_server__answers_on_the_ipv6_loopback(bundle, scheme):
+    needs_mlserver()
+    if not socket.has_ipv6:
+        pytest.skip("needs IPv6")
+    with serving(bundle.folder, host="::1") as running:
+        port = running.grpc_port if scheme == "grpc" else running.http_port
+        transport = open_transport(f"{scheme}://[::1]:{port}")
+        assert transport.infer("shapes", np.zeros((1, *bundle.z_shape), np.float32), "id", 10.0).shape == (1, 4)
+        transport.close()
 
 
 def test_token__is_compared_in_constant_time(monkeypatch):

@@ -128,6 +128,13 @@ def test_remote__a_slow_or_absent_server_is_reported(bundle, images):
         RemoteClassifier(bundle, transport, patience=0.2, timeout=1).logits(images)
 
 
+@pytest.mark.parametrize("name", ["timeout", "patience"])
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 1e12, -1.0])
+def test_remote__times_that_no_clock_can_wait_for_are_refused(bundle, name, seconds):
+    with pytest.raises(ValueError, match=f"expected .* at most 604800 .* received .*{seconds}"):
+        RemoteClassifier(bundle, Flaky(), **{name: seconds})
+
+
 def test_preprocessing__equals_that_of_the_training_images(bundle, folder):
     files = sorted(folder.glob("*.png"))
     ours = np.stack([read_image(file, bundle) for file in files])

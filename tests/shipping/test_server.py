@@ -20,6 +20,9 @@ triton_http = pytest.importorskip("tritonclient.http")
 pytest.importorskip("onnxruntime")
 
 
+TOO_LARGE = "'z' is too large: the logits are not finite"
+
+
 @pytest.fixture(scope="module")
 def z(bundle):
     return np.random.default_rng(0).random((3, *bundle.z_shape), dtype=np.float32)
@@ -143,6 +146,18 @@ def test_server__wrong_shape_over_grpc_is_refused(server, shape):
     client = triton_grpc.InferenceServerClient(server.grpc)
     with pytest.raises(triton_grpc.InferenceServerException, match="INVALID_ARGUMENT.*must have the shape"):
         client.infer("shapes", [tensor(triton_grpc, np.zeros(shape, np.float32))])
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_server__finite_values_that_overflow_in_the_model_are_refused(server, z, scheme):
+    huge = np.full_like(z, 3e38)
+    if scheme == "http":
+        status, content = post(server, body_of(huge))
+        assert (status, json.loads(content)) == (400, {"error": TOO_LARGE})
+    else:
+        client = triton_grpc.InferenceServerClient(server.grpc)
+        with pytest.raises(triton_grpc.InferenceServerException, match=f"INVALID_ARGUMENT.*{TOO_LARGE}"):
+            client.infer("shapes", [tensor(triton_grpc, huge)])
 
 
 def test_server__bytes_that_do_not_fit_the_shape_are_refused(server, z):
@@ -283,11 +298,13 @@ async def main():
     tensor = {{"name": "z", "datatype": "FP32", "shape": [1, 2, 4, 4], "data": [0.5] * 32}}
     answer = await runtime.predict(InferenceRequest(id="a", inputs=[tensor]))
     print(answer.outputs[0].shape)
-    try:
-        await runtime.predict(InferenceRequest(inputs=[{{**tensor, "data": [float("nan")] * 32}}]))
-    except MLServerError as error:
-        print(error.status_code, error)
+    for value in (float("nan"), 3e38):
+        try:
+            await runtime.predict(InferenceRequest(inputs=[{{**tensor, "data": [value] * 32}}]))
+        except MLServerError as error:
+            print(error.status_code, error)
 asyncio.run(main())
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert result.stdout.splitlines() == ["[1, 4]", "400 'z' must be finite: it holds NaN or infinity"], result.stderr
+    refused = ["400 'z' must be finite: it holds NaN or infinity", f"400 {TOO_LARGE}"]
+    assert result.stdout.splitlines() == ["[1, 4]", *refused], result.stderr

@@ -102,3 +102,30 @@ def test_streaming__a_first_line_cut_short_is_written_anew(bundle, folder, tmp_p
     out.write_bytes(out.read_bytes()[:30])
     assert predict(bundle, folder, out)[0].answered == 2
     assert json.loads(out.read_text().splitlines()[0])["format"] == "attention-cem/predictions"
+
+
+def test_streaming__a_second_predict_on_the_same_file_is_refused_and_loses_nothing(bundle, folder, tmp_path):
+    out, refusals = tmp_path / "out.jsonl", []
+    predict(bundle, folder, out)
+    photo(folder / "b.png")
+
+    class Overtaken(Answering):
+        def infer(self, model, z, request_id, timeout):
+            try:
+                predict(bundle, folder, out)
+            except ValueError as error:
+                refusals.append(str(error))
+            return super().infer(model, z, request_id, timeout)
+
+    predict_files(RemoteClassifier(bundle, Overtaken()), find_images([folder]), out, workers=1)
+    assert refusals == [f"{out} is being written by another predict; wait, or name another file"]
+    assert len(out.read_text().splitlines()) == 4 and "label" in lines(out)["b.png"]
+    assert predict(bundle, folder, out)[0].before == 3
+
+
+def test_streaming__a_line_nested_too_deeply_is_no_prediction(bundle, folder, tmp_path):
+    out = tmp_path / "out.jsonl"
+    predict(bundle, folder, out)
+    out.write_bytes(out.read_bytes() + b"[" * 100_000 + b"\n")
+    with pytest.raises(ValueError, match="line 5, is not a JSON object; name another file"):
+        predict(bundle, folder, out)

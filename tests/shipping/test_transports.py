@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -57,3 +59,94 @@ def test_http__a_refusal_cannot_drive_the_terminal(stranger):
 def test_http__a_server_that_hangs_up_may_be_asked_again(stranger):
     with pytest.raises(ServerUnreachableError):
         open_transport(stranger(b"")).infer("model", Z, "1", 5)
+
+
+OUTPUT = {"name": "logits", "datatype": "FP32", "shape": [1, 2], "data": [0.5, 1]}
+
+
+def answer_of(**changes):
+    body = json.dumps({"outputs": [OUTPUT | changes]}).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def test_http__logits_are_float32(stranger):
+    logits = open_transport(stranger(answer_of())).infer("model", Z, "1", 5)
+    assert logits.dtype == np.float32 and logits.tolist() == [[0.5, 1.0]]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": [10**400, 0]},
+        {"data": [10**400, 0.5]},
+        {"data": ["1", "2"]},
+        {"data": [True, False]},
+        {"datatype": "INT64"},
+        {"datatype": None},
+        {"shape": [10**30]},
+    ],
+)
+def test_http__an_answer_that_is_no_tensor_of_floats_is_refused(stranger, changes):
+    with pytest.raises(RequestRefusedError, match="is not one of the Open Inference Protocol"):
+        open_transport(stranger(answer_of(**changes))).infer("model", Z, "1", 5)
+
+
+@pytest.fixture
+def grpc_stranger():
+    """A function that makes a gRPC server with a behaviour of its own; it returns the address."""
+    grpc = pytest.importorskip("grpc")
+    stubs = pytest.importorskip("tritonclient.grpc.service_pb2_grpc")
+    servers = []
+
+    def listen(behave):
+        server = grpc.server(ThreadPoolExecutor(1))
+        servicer = stubs.GRPCInferenceServiceServicer()
+        servicer.ModelInfer = behave
+        stubs.add_GRPCInferenceServiceServicer_to_server(servicer, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        servers.append(server)
+        return f"grpc://127.0.0.1:{port}"
+
+    yield listen
+    for each in servers:
+        each.stop(None)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [("INVALID_ARGUMENT", RequestRefusedError), ("UNAVAILABLE", ServerUnreachableError)]
+)
+def test_grpc__a_refusal_cannot_drive_the_terminal(grpc_stranger, code, error):
+    import grpc
+
+    address = grpc_stranger(lambda request, context: context.abort(grpc.StatusCode[code], "no\x1b[2J\x07\nway"))
+    with pytest.raises(error, match=r"no\\x1b\[2J\\x07 way") as caught:
+        open_transport(address).infer("model", Z, "1", 5)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "raw"),
+    [
+        ("BYTES", [1, 2], b"\1\0\0\0x" * 2),
+        ("BYTES", [1, 2], b"\xff\xff\xff\xff"),
+        ("BOOL", [1, 2], b"\1\1"),
+        ("INT64", [1, 2], bytes(16)),
+        ("WEIRD", [1, 2], bytes(16)),
+        ("FP32", [1, 2], bytes(7)),
+        ("FP32", [1, 2], None),
+        ("FP32", [-1, -1], bytes(8)),
+        ("FP32", [2**62, 2**62], bytes(8)),
+    ],
+)
+def test_grpc__an_answer_that_is_no_tensor_of_floats_is_refused(grpc_stranger, datatype, shape, raw):
+    def behave(request, context):
+        from tritonclient.grpc import service_pb2
+
+        answer = service_pb2.ModelInferResponse(model_name="model")
+        answer.outputs.add(name="logits", datatype=datatype, shape=shape)
+        answer.raw_output_contents.extend([] if raw is None else [raw])
+        return answer
+
+    with pytest.raises(RequestRefusedError, match="has no output 'logits' of float32"):
+        open_transport(grpc_stranger(behave)).infer("model", Z, "1", 5)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from attention_cem.cli.remedies import os_words
+from attention_cem.cli.requests import refuse
 from attention_cem.shipping.bundle import open_bundle
 from attention_cem.shipping.serve_settings import ServeSettings, check_settings
 
@@ -29,11 +30,11 @@ def main(arguments: Sequence[str]) -> int:
 
         serve(folder, settings)
     except ImportError as error:
-        print(f"attention-cem serve: error: {error}; pip install 'attention-cem[serve]'", file=sys.stderr)
-        return 2
+        return refuse("serve", ImportError(f"{error}; pip install 'attention-cem[serve]'"))
     except ValueError as error:
-        print(f"attention-cem serve: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return refuse("serve", error)
+    except OSError as error:
+        return refuse("serve", OSError(os_words(error)))
     return 0
 
 

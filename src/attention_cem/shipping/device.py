@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attention_cem.shipping.bundle import FEATURE, IMAGES_INPUT, Bundle, noise_name
-from attention_cem.shipping.sessions import open_session
+from attention_cem.shipping.sessions import check_inputs, open_session
 from attention_cem.shipping.system_noise import system_draw
 
 
@@ -30,10 +30,9 @@ class DefendedClient:
         self.z_shape = bundle.z_shape
         self._draws = bundle.draws
         self._session = open_session(bundle.client_path, threads)
-        wanted = [IMAGES_INPUT, *(noise_name(position) for position in range(len(self._draws)))]
-        found = [node.name for node in self._session.get_inputs()]
-        if found != wanted:
-            raise ValueError(f"{bundle.client_path} takes the inputs {found}, its manifest promises {wanted}")
+        noise = {noise_name(position): ("tensor(float)", *self.z_shape) for position in range(len(self._draws))}
+        promised = {IMAGES_INPUT: ("tensor(uint8)", *self.image_shape), **noise}
+        check_inputs(bundle.client_path, self._session, promised)
 
     def release(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """The defended features ``(N, *z_shape)`` of images ``(N, C, H, W)``, with noise drawn in this call."""
@@ -48,4 +47,6 @@ class DefendedClient:
         shape = (len(images), *self.z_shape)
         noise = {noise_name(position): system_draw(kind, shape) for position, kind in enumerate(self._draws)}
         released: NDArray[np.float32] = self._session.run([FEATURE], {IMAGES_INPUT: images, **noise})[0]
+        if released.shape != shape:
+            raise ValueError(f"the client graph gives {released.shape}, its manifest promises {shape}; export again")
         return released

@@ -165,7 +165,7 @@ async def _no_body() -> MutableMapping[str, Any]:
 
 
 async def _answer(send: Send, status: int, content: Any, headers: dict[str, str] | None = None) -> None:
-    body = json.dumps(content).encode()
+    body = json.dumps(content, allow_nan=False).encode()
     listed = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
     if status == 401:
         listed["www-authenticate"] = "Bearer"

@@ -17,6 +17,7 @@ from attention_cem.shipping.transports import RequestRefusedError, ServerUnreach
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
+_LONGEST_WAIT = 7 * 86_400
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,10 @@ class RemoteClassifier:
         batch_size: int = 32,
         threads: int = 1,
     ) -> None:
-        if batch_size < 1 or timeout <= 0 or patience < 0:
+        if batch_size < 1 or not 0 < timeout <= _LONGEST_WAIT or not 0 <= patience <= _LONGEST_WAIT:
             raise ValueError(
-                f"expected batch_size ≥ 1, timeout > 0 and patience ≥ 0, received {batch_size}, {timeout}, {patience}"
+                f"expected batch_size ≥ 1, timeout > 0 and patience ≥ 0, both at most {_LONGEST_WAIT} seconds, "
+                f"received {batch_size}, {timeout}, {patience}"
             )
         self.bundle = bundle
         self.batch_size = batch_size

@@ -16,6 +16,7 @@ from attention_cem.shipping.bundle import FEATURE, LOGITS
 _ID = re.compile(r"[\x21-\x7e]{0,128}")
 _JSON_BYTES_PER_VALUE = 32
 _ENVELOPE_BYTES = 64 * 1024
+_MOST_GRPC_BYTES = 2**31 - 1
 
 
 class RequestError(Exception):
@@ -51,7 +52,7 @@ class RequestRules:
     @property
     def largest_message(self) -> int:
         """Bytes of the largest gRPC message worth reading: repeated floats or raw bytes, both 4 bytes a value."""
-        return _ENVELOPE_BYTES + 4 * self.max_samples * math.prod(self.z_shape)
+        return min(_MOST_GRPC_BYTES, _ENVELOPE_BYTES + 4 * self.max_samples * math.prod(self.z_shape))
 
     def check_model(self, name: str, version: str | None = None) -> None:
         """The model must be the one served; it has one version, called 1 or nothing."""

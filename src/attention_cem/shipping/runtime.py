@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from prometheus_client import Counter, Histogram
 
 from attention_cem.shipping.bundle import FEATURE, LOGITS, Bundle, open_bundle
-from attention_cem.shipping.microbatch import MicroBatcher
+from attention_cem.shipping.microbatch import Compute, MicroBatcher
 from attention_cem.shipping.request_checks import RequestError, RequestRules
 from attention_cem.shipping.serve_settings import ServeSettings
-from attention_cem.shipping.sessions import open_session
+from attention_cem.shipping.sessions import check_inputs, open_session
 
 
 @cache
@@ -40,20 +40,13 @@ class BundleRuntime(MLModel):
     """
 
     limits = ServeSettings()
+    _executor: ThreadPoolExecutor | None = None
 
     async def load(self) -> bool:
         """Check the bundle, open the graph and run it once."""
         bundle = open_bundle(self._bundle_folder())
         self.rules = rules_of(bundle, self.limits.max_samples)
-        session = open_session(bundle.server_path, self.limits.threads)
-
-        def compute(z: NDArray[np.float32]) -> NDArray[np.float32]:
-            logits: NDArray[np.float32] = session.run([LOGITS], {FEATURE: z})[0]
-            return logits
-
-        warmed = await asyncio.to_thread(compute, np.zeros((2, *bundle.z_shape), np.float32))
-        if warmed.shape != (2, len(bundle.class_names)):
-            raise ValueError(f"{bundle.server_path} gives {warmed.shape}, its manifest names {len(bundle.class_names)}")
+        compute = await asyncio.to_thread(open_server, bundle, self.limits.threads)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="onnxruntime")
         self._batcher = MicroBatcher(
             compute,
@@ -66,12 +59,16 @@ class BundleRuntime(MLModel):
 
     async def unload(self) -> bool:
         """Stop the thread that computes."""
-        self._executor.shutdown(wait=False)
+        if self._executor is not None:  # MLServer unloads also what could not be loaded
+            self._executor.shutdown(wait=False)
         return True
 
     async def infer(self, z: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Logits ``(N, classes)`` for checked features."""
-        return await self._batcher(z)
+        """Logits ``(N, classes)`` for checked features; refused where finite features overflow in the model."""
+        logits = await self._batcher(z)
+        if not np.isfinite(logits).all():
+            raise RequestError(400, f"'{FEATURE}' is too large: the {LOGITS} are not finite")
+        return logits
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Answer a request that came through MLServer's own front end."""
@@ -81,10 +78,9 @@ class BundleRuntime(MLModel):
             rules.check_envelope(payload.id, len(payload.inputs), outputs)
             tensor = payload.inputs[0]
             shape = rules.check_tensor(tensor.name, Datatype(tensor.datatype).value, tensor.shape)
-            z = rules.from_values(tensor.data.root, shape)
+            logits = await self.infer(rules.from_values(tensor.data.root, shape))
         except RequestError as error:
             raise MLServerError(error.message, error.status) from None
-        logits = await self.infer(z)
         data = TensorData(root=logits.ravel().tolist())
         output = ResponseOutput(name=LOGITS, shape=list(logits.shape), datatype=Datatype.FP32, data=data)
         return InferenceResponse(id=payload.id, model_name=self.name, model_version=self.version, outputs=[output])
@@ -95,6 +91,30 @@ class BundleRuntime(MLModel):
             raise ValueError("model-settings.json must name the bundle's folder in parameters.uri")
         source = self.settings._source
         return Path(source).parent / uri if source else Path(uri)
+
+
+def open_server(bundle: Bundle, threads: int) -> Compute:
+    """A bundle's server half, from z to logits, run once.
+
+    Raises:
+        ValueError: it is no graph, or not the one its manifest promises.
+    """
+    path = bundle.server_path
+    session = open_session(path, threads)
+    check_inputs(path, session, {FEATURE: ("tensor(float)", *bundle.z_shape)})
+
+    def compute(z: NDArray[np.float32]) -> NDArray[np.float32]:
+        logits: NDArray[np.float32] = session.run([LOGITS], {FEATURE: z})[0]
+        return logits
+
+    try:
+        shape = compute(np.zeros((2, *bundle.z_shape), np.float32)).shape
+    except Exception as error:  # ONNX Runtime's errors have no common base
+        raise ValueError(f"{path} cannot be run by ONNX Runtime: {error}; export again") from error
+    promised = (2, len(bundle.class_names))
+    if shape != promised:
+        raise ValueError(f"{path} gives {shape}, its manifest promises {promised}; export again")
+    return compute
 
 
 def rules_of(bundle: Bundle, max_samples: int) -> RequestRules:

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SHORTEST_TOKEN = 16
+METRICS_HOST = "127.0.0.1"
+"""Metrics carry no token, so only this machine can read them."""
+
 _LARGEST_TOKEN_FILE = 4096
+_LIMITS = {"max_samples": (1, 10**6), "max_batch": (1, 10**6), "max_waiting": (1, 10**6), "threads": (0, 1024)}
 
 
 class UnsafeServerError(ValueError):
@@ -82,9 +86,9 @@ def check_settings(settings: ServeSettings) -> Token | None:
     Raises:
         UnsafeServerError: says what is missing; nothing was started.
     """
-    for name in ("max_samples", "max_batch", "max_waiting"):
-        if getattr(settings, name) < 1:
-            raise UnsafeServerError(f"{name} must be at least 1, received {getattr(settings, name)}")
+    for name, (least, most) in _LIMITS.items():
+        if not least <= getattr(settings, name) <= most:
+            raise UnsafeServerError(f"{name} must be {least} to {most}, received {getattr(settings, name)}")
     if (settings.certificate is None) != (settings.key is None):
         raise UnsafeServerError("a certificate needs its key and a key its certificate; one of them is missing")
     if not is_loopback(settings.host):
@@ -134,16 +138,29 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def network_address(host: str, port: int) -> str:
+    """Host and port in one word.
+
+    >>> network_address("127.0.0.1", 8081), network_address("::1", 8081)
+    ('127.0.0.1:8081', '[::1]:8081')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _check_ports(settings: ServeSettings) -> None:
+    ports = {"http_port": settings.http_port, "grpc_port": settings.grpc_port, "metrics_port": settings.metrics_port}
+    if len(set(ports.values())) < len(ports):
+        one, two, three = ports.values()
+        raise UnsafeServerError(f"{', '.join(ports)} must differ, received {one}, {two} and {three}")
     # gRPC would share a taken port silently, and half of the requests would reach somebody else.
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    for name in ("http_port", "grpc_port", "metrics_port"):
-        port = getattr(settings, name)
+    for name, port in ports.items():
         if not 1 <= port <= 65535:
             raise UnsafeServerError(f"{name} must be 1 to 65535, received {port}")
+        host = METRICS_HOST if name == "metrics_port" else settings.host
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((settings.host, port))
+                probe.bind((host, port))
             except OSError as error:
-                raise UnsafeServerError(f"{name} {port} on {settings.host} cannot be used: {error.strerror}") from error
+                raise UnsafeServerError(f"{name} {port} on {host} cannot be used: {error.strerror}") from error

@@ -20,8 +20,8 @@ import attention_cem
 from attention_cem.shipping.bundle import Bundle, open_bundle
 from attention_cem.shipping.grpc_front import GrpcFront, GrpcGuard
 from attention_cem.shipping.http_front import HttpFront
-from attention_cem.shipping.runtime import BundleRuntime, answered_requests, rules_of
-from attention_cem.shipping.serve_settings import ServeSettings, Token, check_settings
+from attention_cem.shipping.runtime import BundleRuntime, answered_requests, open_server, rules_of
+from attention_cem.shipping.serve_settings import METRICS_HOST, ServeSettings, Token, check_settings, network_address
 from attention_cem.shipping.serving_files import model_settings
 
 RuntimeOrNone = Callable[[], BundleRuntime | None]
@@ -37,10 +37,13 @@ def serve(folder: str | os.PathLike[str], settings: ServeSettings | None = None)
     Raises:
         BundleError: the bundle is incomplete or was altered.
         UnsafeServerError: listening beyond loopback without token and TLS, or settings that cannot work.
+        ValueError: the server half cannot be loaded.
     """
     chosen = settings or ServeSettings()
     token = check_settings(chosen)
     bundle = open_bundle(folder)
+    # Tried before there are ports: MLServer would open them, print a traceback and end as if all were well.
+    open_server(bundle, chosen.threads)
     asyncio.run(_serve(bundle, chosen, token))
 
 
@@ -49,6 +52,8 @@ async def _serve(bundle: Bundle, settings: ServeSettings, token: Token | None) -
     server = GuardedServer(bundle, settings, token)
     described = model_settings(bundle.name, str(bundle.folder.resolve()), bundle.z_shape, len(bundle.class_names))
     await server.start([ModelSettings.model_validate(described)])
+    if server.runtime() is None:
+        raise ValueError(f"{bundle.server_path} was not loaded; the log above says why")
 
 
 class GuardedServer(MLServer):
@@ -58,7 +63,7 @@ class GuardedServer(MLServer):
         self._bundle = bundle
         self._chosen = settings
         self._token = token
-        self._loaded: BundleRuntime | None = None
+        self._registered: BundleRuntime | None = None
         super().__init__(
             Settings(
                 host=settings.host,
@@ -77,8 +82,8 @@ class GuardedServer(MLServer):
         self._metrics_server = LoopbackMetrics(self._settings)
 
     async def add_custom_handlers(self, model: BundleRuntime) -> BundleRuntime:
-        """Called by MLServer when the runtime is loaded: from here on requests are answered."""
-        self._loaded = model
+        """Called by MLServer before it loads the runtime."""
+        self._registered = model
         return model
 
     def _create_servers(self) -> None:
@@ -87,15 +92,16 @@ class GuardedServer(MLServer):
         counters = answered_requests()
         self._rest_server = GuardedHttp(*common)
         self._rest_server.guard(
-            self._chosen, lambda inner: HttpFront(inner, rules, self._runtime, self._token, _counting(counters, "http"))
+            self._chosen, lambda inner: HttpFront(inner, rules, self.runtime, self._token, _counting(counters, "http"))
         )
-        front = GrpcFront(*common[1:], rules, self._runtime, _counting(counters, "grpc"))
+        front = GrpcFront(*common[1:], rules, self.runtime, _counting(counters, "grpc"))
         self._grpc_server = GuardedGrpc(*common)
         self._grpc_server.guard(self._chosen, front, GrpcGuard(self._token), rules.largest_message)
         self._kafka_server = None
 
-    def _runtime(self) -> BundleRuntime | None:
-        return self._loaded
+    def runtime(self) -> BundleRuntime | None:
+        """The runtime once it is loaded: from then on requests are answered."""
+        return self._registered if self._registered is not None and self._registered.ready else None
 
 
 def _counting(counter: Any, transport: str) -> Callable[[str], None]:
@@ -145,7 +151,7 @@ class GuardedGrpc(GRPCServer):
         ]
         self._server = aio.server(interceptors=[self._guard], options=options)
         add_GRPCInferenceServiceServicer_to_server(self._front, self._server)
-        address = f"{self._chosen.host}:{self._chosen.grpc_port}"
+        address = network_address(self._chosen.host, self._chosen.grpc_port)
         if self._chosen.certificate is not None and self._chosen.key is not None:
             pair = (self._chosen.key.read_bytes(), self._chosen.certificate.read_bytes())
             self._server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
@@ -160,7 +166,7 @@ class LoopbackMetrics(MetricsServer):
     def _get_config(self) -> uvicorn.Config:
         return uvicorn.Config(
             self._app,
-            host="127.0.0.1",
+            host=METRICS_HOST,
             port=self._settings.metrics_port,
             access_log=False,
             server_header=False,

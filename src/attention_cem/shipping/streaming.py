@@ -19,6 +19,11 @@ from attention_cem.shipping.preprocessing import read_image
 from attention_cem.shipping.remote import RemoteClassifier
 from attention_cem.training.files import write_atomically
 
+try:
+    import fcntl
+except ImportError:  # not a Unix system, which has no such lock: the file is written without one
+    fcntl = None  # type: ignore[assignment]
+
 RESULTS_FORMAT = "attention-cem/predictions"
 
 
@@ -55,13 +60,14 @@ def predict_files(
         progress: called as ``progress(done, total)``; a file that could not be read is done too.
 
     Raises:
-        ValueError: ``out`` belongs to another bundle or is no such file.
+        ValueError: ``out`` belongs to another bundle, is no such file, or is being written by another call.
         ServerUnreachableError, RequestRefusedError: as `RemoteClassifier.logits`; what was answered is in ``out``.
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1, received {workers}")
     wanted = dict.fromkeys(map(str, files))
-    with _open_results(out, classifier.bundle.digest, wanted) as (stream, done):
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(out), _open_results(out, classifier.bundle.digest, wanted) as (stream, done):
         left = deque(file for file in wanted if file not in done)
         total, before = len(left) + len(done), len(done)
         answered = unreadable = 0
@@ -122,12 +128,28 @@ def _append(stream: BinaryIO, lines: Sequence[dict[str, Any]]) -> None:
 
 
 @contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold the results file's lock, a file of its own: a second writer would replace what the first appends to."""
+    if fcntl is None:
+        yield
+        return
+    real = path.resolve()
+    with real.with_name(f".{real.name}.lock").open("a", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{path} is being written by another predict; wait, or name another file") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+
+
+@contextmanager
 def _open_results(path: Path, digest: str, wanted: Container[str]) -> Iterator[tuple[BinaryIO, set[str]]]:
     """The results file, open for appending behind its last whole line, and the files that have an answer.
 
     What it says of a wanted file that could not be read is dropped: the file is tried again and gets a new line.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     header = {"format": RESULTS_FORMAT, "bundle": digest}
     content = path.read_bytes() if path.is_file() else b""
     if content and b"\n" not in content and not json.dumps(header).encode().startswith(content):
@@ -160,7 +182,7 @@ def _parsed(path: Path, lines: Sequence[bytes]) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             content = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
             raise ValueError(f"{path}, line {number}, is not a JSON object; name another file")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attention_cem.shipping.bundle import FEATURE, LOGITS
-from attention_cem.shipping.serve_settings import is_loopback
+from attention_cem.shipping.serve_settings import is_loopback, network_address
 
 _SCHEMES = {"grpc": 8081, "grpcs": 8081, "http": 8080, "https": 8080}
 _LARGEST_ANSWER = 64 * 2**20
@@ -91,7 +91,7 @@ class GrpcTransport:
         self._error = InferenceServerException
         self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
         self._client = triton.InferenceServerClient(
-            f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            network_address(host, port),
             ssl=encrypted,
             root_certificates=None if authority is None else str(authority),
             channel_args=[
@@ -111,16 +111,19 @@ class GrpcTransport:
                 model, [tensor], request_id=request_id, headers=self._headers, client_timeout=timeout
             )
         except self._error as error:
-            status, text = str(error.status()), error.message()
+            status, text = str(error.status()), _printable(error.message())
             if "CERTIFICATE_VERIFY_FAILED" in text:
                 raise RequestRefusedError(f"the server's certificate is not trusted: {_reason(text)}") from None
             if status in ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.CANCELLED"):
                 raise ServerUnreachableError(f"{status.removeprefix('StatusCode.')}: {text}") from None
             raise RequestRefusedError(f"the server refused: {text}") from None
-        logits = answer.as_numpy(LOGITS)
-        if logits is None:
-            raise RequestRefusedError(f"the server's answer has no output '{LOGITS}'")
-        return np.asarray(logits)
+        output = answer.get_output(LOGITS)
+        try:
+            if output is None or output.datatype != "FP32":
+                raise TypeError
+            return np.asarray(answer.as_numpy(LOGITS))
+        except (ValueError, TypeError):
+            raise RequestRefusedError(f"the server's answer has no output '{LOGITS}' of float32") from None
 
     def close(self) -> None:
         """Close the channel."""
@@ -193,8 +196,12 @@ def _logits_of(content: bytes) -> NDArray[np.float32]:
     try:
         answer: Any = json.loads(content)
         (output,) = (each for each in answer["outputs"] if each["name"] == LOGITS)
-        return np.asarray(output["data"], np.float32).reshape(output["shape"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        values = np.asarray(output["data"])
+        if output["datatype"] != "FP32" or values.dtype.kind not in "fiu":
+            raise TypeError
+        with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused as such
+            return values.astype(np.float32).reshape(output["shape"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise RequestRefusedError("the server's answer is not one of the Open Inference Protocol") from None
 
 
