@@ -119,6 +119,7 @@ def test_audit__an_altered_challenge_is_refused_by_name_and_hash(
     [
         ([], "RUN|CHALLENGE"),
         (["nowhere"], "nowhere is neither a run folder (it has no config.toml) nor a challenge folder"),
+        (["x" * 300], "File name too long; check the permissions"),
         (["RUN", "--budget", "huge"], "invalid choice: 'huge'"),
         (["RUN", "--bugdet", "quick"], "did you mean --budget?"),
         (["RUN", "--limit", "many"], "whole number of at least 1, got 'many'"),

@@ -96,6 +96,35 @@ def test_study__a_damaged_result_is_named_with_what_to_do(
     assert stub.events(study.out, "begin") == [study.cells[0].id]
 
 
+@pytest.mark.parametrize("action", ["run", "status", "report-data"])
+def test_study__another_cells_result_is_refused_with_what_to_do(
+    file: str, tmp_path: Path, action: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = load_study(file, tmp_path / "out")
+    first, second = study.cells[:2]
+    write_result(study.result_file(first.id), stub.result(second))
+    assert main(["study", action, file, "--out", str(study.out)]) == 2
+    said = capsys.readouterr().err
+    assert f"{first.id}.json is the result of another cell, '{second.id}'; delete it and call" in said
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("place", ["results", "claims", "results/CELL"])
+def test_study__what_lies_in_the_way_is_one_line(
+    file: str, tmp_path: Path, place: str, workers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    way = tmp_path / "out" / place.replace("CELL", f"{load_study(file).cells[0].id}.json")
+    way.parent.mkdir(parents=True)
+    if "CELL" in place:
+        way.mkdir()
+    else:
+        way.touch()
+    for action in (["run", file, "--workers", workers], ["status", file], ["report-data", file]):
+        assert main(["study", *action, "--out", str(tmp_path / "out")]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"attention-cem study: error: {way}") and error.count("\n") == 1
+
+
 @pytest.mark.parametrize("out", ["/proc/xx", "tiny.toml", "tiny.toml/below"])
 @pytest.mark.parametrize("action", ["run", "report-data"])
 def test_study__a_folder_that_cannot_be_made_is_one_line(
@@ -181,6 +210,8 @@ def test_study_run__only_the_methods_asked_for(
         (["run", "absent.toml"], "cannot read the study absent.toml"),
         (["run", "FILE", "--workers", "0"], "at least 1 worker"),
         (["run", "FILE", "--seconds", "0"], "seconds must be above 0"),
+        (["run", "FILE", "--grace-seconds", "nan"], "above 0 and at most 86400, a day, got nan"),
+        (["status", "FILE", "--out", "x" * 300], "File name too long"),
         (["sweep", "FILE"], "has no [sweep] table"),
         (["run", "FILE", "--wokers", "2"], "--wokers"),
         (["run", "FILE", "--store", "foo://bar"], "--store: foo://bar is no database URL, e.g. sqlite:///study.db"),

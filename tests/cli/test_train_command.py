@@ -39,6 +39,7 @@ TINY = [
         (["stray"], "unexpected argument 'stray'"),
         (["--config", "absent.toml"], "cannot read the configuration absent.toml"),
         (["--resume", "absent"], "absent is no run folder"),
+        (["--resume", "x" * 300], "File name too long"),
         (["--surrogate.lambd", "3"], "surrogate.name is 'none'"),
         ([], "say what to train, e.g. --config configs/synthetic-sound.toml, or --resume FOLDER"),
         (["--quiet", "--run.folder", "x", "--run.device", "cpu"], "say what to train"),
@@ -144,6 +145,44 @@ def test_train__a_finished_run_without_its_weights_says_so(tmp_path: Path, capsy
     (folder / "run.json").unlink()
     assert main(["train", "--resume", str(folder), "--quiet"]) == 0
     assert "weights are gone" not in capsys.readouterr().err and (folder / "checkpoints/best.safetensors").is_file()
+
+
+def test_train__what_the_system_refuses_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    command = ["train", *TINY, "--train.epochs", "1", "--run.folder", str(folder), "--quiet"]
+
+    def unreadable(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "data/cats")
+
+    monkeypatch.setattr("attention_cem.training.building.load_data", unreadable)
+    assert main(command) == 2
+    told = "data/cats: Permission denied; check the permissions and the disk, or name another place"
+    assert capsys.readouterr().err == f"attention-cem train: error: {told}\n" and not folder.exists()
+    monkeypatch.undo()
+    assert main(command) == 0
+    (folder / "run.lock").unlink()
+    (folder / "run.lock").mkdir()
+    capsys.readouterr()
+    assert main(["train", "--resume", str(folder)]) == 2
+    assert f"error: {folder}/run.lock: Is a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", [b"garbage\n", b"\xff\xfe\n", b"[1]\n", b"{}\n", None])
+def test_train__damaged_metrics_are_one_line(
+    tmp_path: Path, damage: bytes | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert main(["train", *TINY, "--train.epochs", "1", "--run.folder", str(folder), "--quiet"]) == 0
+    (folder / "run.json").unlink()
+    (folder / "metrics.jsonl").unlink()
+    if damage is not None:
+        (folder / "metrics.jsonl").write_bytes(damage)
+    capsys.readouterr()
+    assert main(["train", "--resume", str(folder), "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"attention-cem train: error: {folder}/metrics.jsonl") and error.count("\n") == 1
 
 
 def test_train__without_arguments_still_prints_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:

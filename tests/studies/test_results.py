@@ -90,7 +90,9 @@ def test_read_result__refuses_a_folder_and_a_link_to_nowhere(tmp_path: Path) -> 
         ({"psnr": float("inf")}, "holds NaN or infinity"),
     ],
 )
-def test_comparison_of__refuses_what_contradicts_the_study(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_comparison_of__refuses_what_contradicts_the_study(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
     study = load_study(stub.write_study(tmp_path), tmp_path / "out")
     first = study.cells[0]
     write_result(study.result_file(first.id), {**stub.result(first), **change})

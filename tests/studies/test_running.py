@@ -273,6 +273,13 @@ def test_study__workers_stop_at_the_time_given_and_finish_what_they_have(tmp_pat
     assert sum(": accuracy" in line for line in told) == statuses.count("done") - 1
 
 
+@pytest.mark.parametrize("grace", [float("nan"), -5.0, 0.0, float("inf"), 1e9])
+def test_study__a_time_of_grace_that_cannot_be_is_refused(tmp_path: Path, grace: float) -> None:
+    with pytest.raises(ValueError, match=rf"above 0 and at most 86400, a day, got {grace}".replace("+", r"\+")):
+        run_study(load_study(stub.write_study(tmp_path), tmp_path / "out"), runner=stub.quick, grace_seconds=grace)
+    assert not (tmp_path / "out").exists()
+
+
 def test_study__no_worker_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least 1 worker, got 0"):
         run_study(load_study(stub.write_study(tmp_path)), workers=0)

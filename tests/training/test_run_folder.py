@@ -1,15 +1,21 @@
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from attention_cem.data import MissingDataError, load_data
-from attention_cem.training import ConfigError, train
+from attention_cem.training import ConfigError, folder_lock, train
 from attention_cem.training.config_reading import config_hash
 from attention_cem.training.files import write_atomically
 from attention_cem.training.run_folder import RunFolder, folder_for
 
 from .helpers import tiny_config
+
+ROW = {
+    **{"epoch": 0, "loss": None, "surrogate_mode": "off", "nonfinite_steps": 0, "lambd": 0.0},
+    **{"rob_loss": None, "shutoff_share": None, "seconds": 1.5, "images_per_s": 100.0},
+}
 
 
 def test_run_folder__keeps_its_configuration(tmp_path: Path) -> None:
@@ -140,13 +146,72 @@ def test_result__a_damaged_file_is_named_with_what_to_do(tmp_path: Path, content
 def test_metrics__an_unfinished_line_and_epochs_to_come_are_dropped(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for epoch in (1, 2, 3):
-        folder.append_metrics({"epoch": epoch, "loss": None})
+        folder.append_metrics({**ROW, "epoch": epoch})
     with folder.metrics_file.open("a") as file:
         file.write('{"epoch": 4, "lo')
     assert [row["epoch"] for row in folder.metrics()] == [1, 2, 3]
-    assert folder.keep_metrics(2) == [{"epoch": 1, "loss": None}, {"epoch": 2, "loss": None}]
-    folder.append_metrics({"epoch": 3})
+    assert folder.keep_metrics(2) == [{**ROW, "epoch": 1}, {**ROW, "epoch": 2}]
+    folder.append_metrics({**ROW, "epoch": 3})
     assert [row["epoch"] for row in folder.metrics()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"garbage", "Expecting value"),
+        (b"\xff\xfe", "codec can't decode"),
+        (b"[1]", "it is no object with an epoch"),
+        (b"{}", "it is no object with an epoch"),
+        (b'{"epoch": 2}', "None is not a valid SurrogateMode"),
+        (json.dumps({**ROW, "epoch": 2, "lambd": "x"}).encode(), "lambd must be a number, got 'x'"),
+        (json.dumps({**ROW, "epoch": 2, "seconds": None}).encode(), "seconds must be a number, got None"),
+        (b"[" * 100_000, "recursion"),
+    ],
+)
+def test_metrics__a_damaged_line_is_named_with_what_to_do(tmp_path: Path, line: bytes, reason: str) -> None:
+    folder = RunFolder(tmp_path)
+    folder.append_metrics({**ROW, "epoch": 1})
+    with folder.metrics_file.open("ab") as file:
+        file.write(line + b"\n")
+    with pytest.raises(ConfigError, match=rf"metrics\.jsonl: line 2 is damaged \(.*{reason}.*\); bring back a copy"):
+        folder.keep_metrics(1)
+
+
+@pytest.mark.parametrize("epochs", [[], [1], [2], [1, 1], [1, 3], [2, 1]])
+def test_metrics__epochs_that_were_trained_and_are_not_there_are_missed(tmp_path: Path, epochs: list[int]) -> None:
+    folder = RunFolder(tmp_path)
+    for epoch in epochs:
+        folder.append_metrics({**ROW, "epoch": epoch})
+    with pytest.raises(ConfigError, match=r"must hold the epochs from 1 on, 2 at least, each once, got"):
+        folder.keep_metrics(2)
+    assert len(folder.metrics_file.read_text().splitlines() if epochs else []) == len(epochs), "nothing was dropped"
+
+
+def test_train__a_run_that_lost_its_metrics_is_not_continued_without_a_word(tmp_path: Path) -> None:
+    result = train(tiny_config(tmp_path / "run", train__epochs=1))
+    (tmp_path / "run" / "metrics.jsonl").unlink()
+    resumed = tiny_config(tmp_path / "run", train__epochs=1, run__resume=True)
+    for gone in ("finished", "unfinished"):
+        with pytest.raises(ConfigError, match=r"metrics\.jsonl must hold the epochs from 1 on, 1 at least"):
+            train(resumed)
+        (result.folder / "run.json").unlink(missing_ok=gone == "unfinished")
+
+
+def test_train__a_refused_resume_leaves_the_unfinished_files_of_the_process_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_lock.alone_in.__wrapped__, "__defaults__", (0.0,))  # type: ignore[attr-defined]
+    config = tiny_config(tmp_path / "run", train__epochs=1)
+    folder_for(config).prepare(config)
+    under_way = [tmp_path / "run" / ".run.json.0.part", tmp_path / "run" / "checkpoints" / ".best.safetensors.1.part"]
+    for path in under_way:
+        path.touch()
+    resumed = tiny_config(tmp_path / "run", train__epochs=1, run__resume=True)
+    with folder_lock.alone_in(tmp_path / "run"), pytest.raises(ConfigError, match="another process is training in"):
+        train(resumed)
+    assert all(path.exists() for path in under_way)
+    train(resumed)
+    assert not any(path.exists() for path in under_way), "alone, it removes what a killed process left"
 
 
 def test_write_atomically__failure_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

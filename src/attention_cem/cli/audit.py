@@ -47,6 +47,8 @@ def main(arguments: Sequence[str]) -> int:
                 check_folder_place(place, option)
     except ConfigError as error:
         return refuse("audit", error)
+    except OSError as error:
+        return refuse("audit", OSError(os_words(error)))
     return _audit(given, arguments, is_run=is_run)
 
 

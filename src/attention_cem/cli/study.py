@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from attention_cem.cli.remedies import check_folder_place
+from attention_cem.cli.remedies import check_folder_place, os_words
 from attention_cem.cli.settings import SettingsParser
 from attention_cem.training.config_checks import ConfigError
 
@@ -39,6 +39,8 @@ def main(arguments: Sequence[str]) -> int:
 
         remedy = "; delete it and call study run again: the cell is run once more"
         return _refuse(f"{error}{remedy if isinstance(error, ResultError) else ''}")
+    except OSError as error:
+        return _refuse(os_words(error))
     except RuntimeError as error:
         from attention_cem.studies.store import DeviceLostError
 

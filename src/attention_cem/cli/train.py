@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attention_cem.cli.remedies import os_words
 from attention_cem.cli.settings import SettingsParser, add_settings, parse_settings
 from attention_cem.training.config_checks import ConfigError
 from attention_cem.training.config_reading import config_to_dict, load_config
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str]) -> int:
         config = _config(known, settings)
     except ConfigError as error:
         return _refuse(error)
+    except OSError as error:
+        return _refuse(OSError(os_words(error)))
     if known.print_config:
         print(to_toml(config_to_dict(config)))
         return 0
@@ -98,6 +101,8 @@ def _train(config: Config, *, quiet: bool) -> int:
     except (CheckpointError, TrainingFailedError) as error:
         print(f"attention-cem train: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        return _refuse(OSError(os_words(error)))
     if int(os.environ.get("RANK", "0")) == 0:  # under torchrun one process speaks for all
         _report(result)
     return 0

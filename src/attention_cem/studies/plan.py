@@ -171,7 +171,7 @@ def load_study(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
         title=_typed(tree, "title", str, name),
         budget=_budget(tree),
         accuracies=_shares(tree),
-        smallest_difference=float(_typed(tree, "smallest_difference", (int, float), 0.0)),
+        smallest_difference=_smallest_difference(tree),
         reference=_reference(tree),
         baseline=baseline,
         max_failures=_max_failures(tree),
@@ -188,6 +188,10 @@ def read_study_file(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _cells(tree: Mapping[str, Any], file: Path) -> Iterator[Cell]:
     common, shared = _table(tree, "settings"), _axes(_table(tree, "matrix"))
     methods = _tables(tree, "method")
+    for table in (tree, *methods, *_tables(tree, "cell")):
+        for key in ("base", "name", "method"):
+            if not isinstance(table.get(key, ""), str) and not (key == "method" and table is tree):
+                raise ConfigError(f"{key} must be text, got {table[key]!r} in {file}")
     if not methods and shared:
         methods = [{"name": ""}]
     bases = {method.get("name"): method.get("base", tree.get("base")) for method in methods}
@@ -259,7 +263,12 @@ def _axes(table: Mapping[str, Any]) -> dict[str, list[Any]]:
     for name, values in table.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"an axis of a matrix is a list of values, got {name} = {values!r}")
-        axes[AXES.get(name, name)] = values
+        setting = AXES.get(name, name)
+        if setting == "defence" and not all(isinstance(value, dict) for value in values):
+            raise ConfigError(
+                f"each value of {name} is a table of defences, {{ dropout = {{ p = 0.1 }} }}, got {values!r}"
+            )
+        axes[setting] = values
     return axes
 
 
@@ -304,12 +313,23 @@ def _shares(tree: Mapping[str, Any]) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
+def _smallest_difference(tree: Mapping[str, Any]) -> float:
+    value = tree.get("smallest_difference", 0.0)
+    if not _is_number(value) or value < 0:
+        raise ConfigError(f"smallest_difference must be a finite number from 0 on, got {value!r}")
+    return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
 def _reference(tree: Mapping[str, Any]) -> tuple[float, float] | None:
     value = tree.get("reference")
     if value is None:
         return None
-    if not isinstance(value, list) or len(value) != 2 or not all(isinstance(v, int | float) for v in value):
-        raise ConfigError(f"reference must be [accuracy, mse], got {value!r}")
+    if not isinstance(value, list) or len(value) != 2 or not all(map(_is_number, value)):
+        raise ConfigError(f"reference must be [accuracy, mse], two finite numbers, got {value!r}")
     return float(value[0]), float(value[1])
 
 

@@ -22,6 +22,7 @@ device, versions                   where and with what
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -114,14 +115,17 @@ def make_folder(out: Path) -> None:
     """Make the folder of a study.
 
     Raises:
-        ValueError: it cannot be made.
+        ValueError: it cannot be made or written.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
+        if not os.access(out, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         reason = "it is a file" if out.is_file() else error.strerror or error
         raise ValueError(
-            f"the study's folder {out} cannot be made ({reason}); choose an --out inside a folder you can write to"
+            f"the study's folder {out} cannot be made or written ({reason}); "
+            "choose an --out inside a folder you can write to"
         ) from None
 
 

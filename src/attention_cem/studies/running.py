@@ -25,6 +25,8 @@ from attention_cem.training.config_checks import ConfigError
 _DEVICE_LOST = 75
 """Exit code of a worker that asks to be started again."""
 
+_LONGEST_GRACE = 86_400.0
+
 
 @dataclass(frozen=True)
 class StudyProgress:
@@ -100,6 +102,11 @@ def run_study(
         raise ValueError(f"a study needs at least 1 worker, got {workers}")
     if seconds is not None and not seconds > 0:
         raise ValueError(f"seconds must be above 0, or None for no limit, got {seconds}")
+    if not 0 < grace_seconds <= _LONGEST_GRACE:
+        raise ValueError(
+            f"grace_seconds must be above 0 and at most {_LONGEST_GRACE:.0f}, a day, got {grace_seconds}; leave it out "
+            "for 120"
+        )
     program_commit()  # goes into every result; what is wrong with it shall be told before the first is worked for
     devices = devices_of(device)
     # This clock is the same for all processes of a machine.
@@ -305,6 +312,8 @@ def _work_in_process(
         raise SystemExit(130) from None
     except DeviceLostError:
         raise SystemExit(_DEVICE_LOST) from None
+    except OSError as error:
+        raise SystemExit(f"study: a worker cannot go on: {error}") from None
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -109,7 +109,7 @@ def _reading_said(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise CheckpointError(f"cannot read the checkpoint {path}: {error.strerror or error}") from error
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged or was cut short ({type(error).__name__}).{_advice(path)}") from error
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +19,10 @@ from attention_cem.training.checkpoint import CheckpointError, read_checkpoint, 
 from attention_cem.training.config import Config
 from attention_cem.training.run_folder import RunFolder
 from attention_cem.training.run_state import restore_state
+
+_MOST = 100_000
+_MOST_VALUES = 1 << 24
+"""Of one image."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +63,11 @@ def load_run(
         raise CheckpointError(f"{run.path} has no {which} checkpoint yet")
     checkpoint = read_checkpoint(paths[-1])
     facts, config = checkpoint.facts, run.config()
+    _check_facts(paths[-1], facts)
     if facts["given_model"] and model is None:
         raise ValueError(f"the run in {run.path} trained a model of your own; pass the same halves as model=")
     channels, height, width = facts["image_shape"]
-    shape = (int(channels), int(height), int(width))
+    shape = (channels, height, width)
     with torch.random.fork_rng(devices=[]):
         networks = build_networks(
             config,
@@ -87,3 +94,19 @@ def load_run(
         class_names=tuple(facts["class_names"]),
         facts=facts,
     )
+
+
+def _check_facts(path: Path, facts: Mapping[str, Any]) -> None:
+    """Refuse facts from which no network can be built, or one that no machine could hold."""
+    given, shape, names = (facts.get(name) for name in ("given_model", "image_shape", "class_names"))
+    if not isinstance(given, bool):
+        wrong = f"given_model must be true or false, got {given!r:.100}"
+    elif not isinstance(shape, list) or len(shape) != 3 or not all(type(n) is int and 1 <= n <= _MOST for n in shape):
+        wrong = f"image_shape must be three whole numbers from 1 to {_MOST}, got {shape!r:.100}"
+    elif prod(shape) > _MOST_VALUES:
+        wrong = f"image_shape must have at most {_MOST_VALUES} values, got {shape!r:.100}"
+    elif not isinstance(names, list) or not 1 <= len(names) <= _MOST or not all(isinstance(n, str) for n in names):
+        wrong = f"class_names must be 1 to {_MOST} names, got {names!r:.100}"
+    else:
+        return
+    raise CheckpointError(f"{path} is damaged: {wrong}")

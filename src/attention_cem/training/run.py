@@ -92,6 +92,8 @@ def train(
         if world.is_main:
             folder.prepare(config)
         with alone_in(folder.path) if world.is_main else nullcontext():
+            if world.is_main:
+                folder.tidy()
             return _trained(config, folder, device, world, data=data, model=model, observer=observer)
 
 
@@ -108,7 +110,7 @@ def _trained(
     world.wait()
     finished = folder.result()
     if finished is not None:
-        return _result(folder, finished)
+        return _result(config, folder, finished)
     try:
         trainer = Trainer(config, folder, device, world, data=data, model=model, observer=observer)
     except BaseException as error:
@@ -127,16 +129,16 @@ def _trained(
         folder.write_result(facts)
         trainer.best_weights.finish()
     world.wait()
-    return _result(folder, facts)
+    return _result(config, folder, facts)
 
 
-def _result(folder: RunFolder, facts: dict[str, Any]) -> RunResult:
+def _result(config: Config, folder: RunFolder, facts: dict[str, Any]) -> RunResult:
     return RunResult(
         folder=folder.path,
         best_epoch=facts["best_epoch"],
         best_accuracy=facts["best_accuracy"],
         test_accuracy=facts["test"]["accuracy"],
-        metrics=folder.metrics(),
+        metrics=folder.metrics(config.train.epochs),
         facts=facts,
     )
 

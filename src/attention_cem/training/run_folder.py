@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from attention_cem.training.activation import SurrogateMode
 from attention_cem.training.config import Config
 from attention_cem.training.config_checks import ConfigError
 from attention_cem.training.config_reading import config_hash, config_to_dict, differences, load_config
@@ -16,6 +17,9 @@ from attention_cem.training.files import remove_leftovers, write_atomically
 from attention_cem.training.toml_writing import to_toml
 
 _MAX_METRICS_BYTES = 1 << 30
+_METRICS_REMEDY = "bring back a copy of it, or train the run again in another run.folder"
+_NUMBERS = ("nonfinite_steps", "lambd", "seconds", "images_per_s")
+_NUMBERS_OR_NULL = ("rob_loss", "shutoff_share")
 
 
 class RunFolder:
@@ -92,6 +96,9 @@ class RunFolder:
                 "Resume with the same settings, or start a new run in another run.folder"
             )
         self.checkpoints.mkdir(exist_ok=True)
+
+    def tidy(self) -> None:
+        """Delete what a killed process left half-written; only for whoever is `alone_in` the folder."""
         remove_leftovers(self.checkpoints)
         remove_leftovers(self.path)
 
@@ -106,22 +113,38 @@ class RunFolder:
             file.flush()
             os.fsync(file.fileno())
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """All epochs' objects; a last line that a killed process left unfinished is not counted."""
-        if not self.metrics_file.is_file():
-            return []
-        if self.metrics_file.stat().st_size > _MAX_METRICS_BYTES:
-            raise ValueError(f"{self.metrics_file} is larger than {_MAX_METRICS_BYTES} bytes")
-        lines = self.metrics_file.read_text(encoding="utf-8").split("\n")
-        whole = lines[:-1]  # what follows the last line break is unfinished
-        try:
-            return [json.loads(line) for line in whole if line]
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{self.metrics_file} has a line that is not JSON: {error}") from None
+    def metrics(self, epochs: int = 0) -> list[dict[str, Any]]:
+        """All epochs' objects; a last line that a killed process left unfinished is not counted.
+
+        Args:
+            epochs: so many were trained, and must be there.
+
+        Raises:
+            ConfigError: a line is damaged, or an epoch is missing.
+        """
+        rows = []
+        if self.metrics_file.is_file():
+            if self.metrics_file.stat().st_size > _MAX_METRICS_BYTES:
+                raise ConfigError(f"{self.metrics_file} is larger than {_MAX_METRICS_BYTES} bytes; {_METRICS_REMEDY}")
+            whole = self.metrics_file.read_bytes().split(b"\n")[:-1]  # what follows the last line break is unfinished
+            for number, line in enumerate(whole, start=1):
+                try:
+                    rows += [_checked_row(line)] if line else []
+                except (ValueError, RecursionError) as error:
+                    raise ConfigError(
+                        f"{self.metrics_file}: line {number} is damaged ({error}); {_METRICS_REMEDY}"
+                    ) from None
+        there = [row["epoch"] for row in rows]
+        if there != list(range(1, len(there) + 1)) or len(there) < epochs:
+            raise ConfigError(
+                f"{self.metrics_file} must hold the epochs from 1 on, {epochs} at least, each once, got {len(there)} "
+                f"of them; {_METRICS_REMEDY}"
+            )
+        return rows
 
     def keep_metrics(self, epochs: int) -> list[dict[str, Any]]:
         """Drop the objects of epochs after ``epochs``: they will be trained again."""
-        rows = [row for row in self.metrics() if row["epoch"] <= epochs]
+        rows = self.metrics(epochs)[:epochs]
         write_atomically(self.metrics_file, "".join(json.dumps(row) + "\n" for row in rows).encode())
         return rows
 
@@ -150,6 +173,19 @@ class RunFolder:
         else:
             return loaded
         raise ConfigError(f"{self.result_file} is damaged ({reason}): delete it and resume")
+
+
+def _checked_row(line: bytes) -> dict[str, Any]:
+    """One line of ``metrics.jsonl``; ValueError where it lacks what continuing or summing up the run needs."""
+    row = json.loads(line.decode())
+    if not isinstance(row, dict) or type(row.get("epoch")) is not int:
+        raise ValueError("it is no object with an epoch")
+    SurrogateMode(row.get("surrogate_mode"))
+    for name in (*_NUMBERS, *_NUMBERS_OR_NULL):
+        value = row.get(name)
+        if type(value) not in (int, float) and not (value is None and name in _NUMBERS_OR_NULL):
+            raise ValueError(f"{name} must be a number, got {value!r:.100}")
+    return row
 
 
 def folder_for(config: Config) -> RunFolder:
