@@ -47,7 +47,7 @@ def small_inverter(epochs: int = 2, **options: Any) -> InverterAttack:
 
 
 def test_mse(result: AttackResult, data: ImageData) -> float:
-    truth = to_float(data.test.images[: len(result.reconstructions)])
+    truth = to_float(result.rebuilt_of(data.test.images))
     return float(mse_per_image(result.reconstructions, truth).mean())
 
 

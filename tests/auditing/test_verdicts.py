@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
@@ -9,20 +11,27 @@ from attention_cem.auditing.calibration import _judged
 from attention_cem.auditing.effort import effort_verdict
 from attention_cem.auditing.grids import image_grid
 from attention_cem.auditing.scores import Scores
-from attention_cem.auditing.verdicts import beaten_by_baseline, headline, short_attack, status_of
+from attention_cem.auditing.verdicts import attack_entries, beaten_by_baseline, headline, short_attack, status_of
 
 
 def entry(name: str, mse: float, status: str = "passed") -> dict:
     return {"name": name, "mse": mse, "ci95": [mse, mse], "psnr": 1.0, "ssim": 0.1, "status": status, "images": 5}
 
 
-def finished(name: str, validation_mse: float, beats_floor: bool = False) -> FinishedAttack:
+def finished(
+    name: str,
+    validation_mse: float,
+    beats_floor: bool = False,
+    errors: Sequence[float] = (1.0, 1.0, 1.0),
+    positions: Sequence[int] | None = None,
+) -> FinishedAttack:
     receipt = Receipt(
         (CurvePoint(1.0, 1, validation_mse),), True, "", 0.1, validation_mse,
         calibrated=True, calibration={"beats_floor": beats_floor},
     )  # fmt: skip
-    scores = Scores(torch.ones(3), torch.ones(3), None)
-    return FinishedAttack(name, scores, receipt, torch.zeros(1, 3, 4, 4, dtype=torch.uint8), None, {}, {})
+    scores = Scores(torch.tensor(errors), torch.ones(len(errors)), None)
+    rebuilt = None if positions is None else torch.tensor(positions)
+    return FinishedAttack(name, scores, receipt, torch.zeros(1, 3, 4, 4, dtype=torch.uint8), None, {}, {}, rebuilt)
 
 
 def test_headline__is_the_lowest_mse_and_never_above_what_was_measured() -> None:
@@ -53,6 +62,42 @@ def test_headline__a_miscalibrated_attack_never_counts() -> None:
 def test_headline__baselines_alone_are_no_fair_attacker() -> None:
     found = headline([entry("class_mean", 0.03), entry("inverter", 0.05, "under-trained")], ["inverter"])
     assert found is not None and found["status"] == "under-trained"
+
+
+def test_headline__attacks_are_compared_on_the_images_all_of_them_rebuilt() -> None:
+    """A search that took the easy images only must not stand for the worst case."""
+    inverter = finished("inverter", 0.1, errors=(0.01, 0.05, 0.01, 0.05))
+    search = finished("search", 0.1, errors=(0.02, 0.02), positions=(0, 2))
+    entries = attack_entries([inverter, search])
+    assert entries[1]["mse"] < entries[0]["mse"] == pytest.approx(0.03)
+    assert [each["compared_mse"] for each in entries] == pytest.approx([0.01, 0.02])
+    found = headline(entries, ["inverter", "search"])
+    assert found is not None and (found["attack"], found["images"]) == ("inverter", 4)
+    assert (found["mse"], found["compared_mse"]) == pytest.approx((0.03, 0.01))
+
+
+def test_headline__a_miscalibrated_attack_does_not_choose_the_images() -> None:
+    cheat = finished("cheat", 0.1, beats_floor=True, errors=(0.0,), positions=(3,))
+    entries = attack_entries([finished("a", 0.1, errors=(0.1, 0.3)), cheat])
+    assert entries[0]["compared_mse"] == pytest.approx(0.2) and entries[1]["compared_mse"] is None
+    assert attack_entries([cheat])[0]["compared_mse"] is None
+
+
+def test_headline__attacks_without_an_image_in_common_are_compared_by_what_each_has() -> None:
+    entries = attack_entries(
+        [finished("a", 0.1, errors=(0.3,), positions=(0,)), finished("b", 0.1, errors=(0.2,), positions=(1,))]
+    )
+    found = headline(entries, ["a", "b"])
+    assert found is not None and (found["attack"], found["compared_mse"]) == ("b", pytest.approx(0.2))
+
+
+def test_short_attack__is_compared_on_the_images_both_rebuilt() -> None:
+    short = finished("inverter_short", 0.1, errors=(0.02, 0.06))
+    search = finished("search", 0.1, errors=(0.019,), positions=(0,))
+    entries = attack_entries([short, search])
+    names = ["inverter_short", "search"]
+    told = short_attack(entries, names, headline(entries, names))
+    assert told is not None and not told["overrates"] and told["mse"] == pytest.approx(0.02)
 
 
 def test_beaten_by_baseline__a_plateau_above_a_baseline_is_not_convergence() -> None:

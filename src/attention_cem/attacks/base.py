@@ -28,16 +28,29 @@ class AttackResult:
     """What an attack hands back.
 
     Args:
-        reconstructions: float32 in [0, 1], ``(n, C, H, W)``: of the first n test images, in their order.
+        reconstructions: float32 in [0, 1], ``(n, C, H, W)``: of the test images at ``positions``.
         receipt: how the attack went.
         state: weights of the attacking network, for later attacks to start from; empty if it has none.
         state_config: constructor arguments of that network.
+        positions: ``(n,)`` int64, which test images were rebuilt, each once; None for the first n.
     """
 
     reconstructions: Tensor
     receipt: Receipt
     state: Mapping[str, Tensor] = field(default_factory=dict)
     state_config: Mapping[str, Any] = field(default_factory=dict)
+    positions: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.positions is not None and self.positions.shape != self.reconstructions.shape[:1]:
+            raise ValueError(
+                f"expected one position for each of {len(self.reconstructions)} reconstructions, got shape "
+                f"{tuple(self.positions.shape)}"
+            )
+
+    def rebuilt_of(self, test: Tensor) -> Tensor:
+        """Of something of every test image ``(N, ...)``, that of the rebuilt ones ``(n, ...)``, in their order."""
+        return test[: len(self.reconstructions)] if self.positions is None else test[self.positions]
 
 
 class Attack(ABC):

@@ -26,6 +26,7 @@ from attention_cem.attacks.inverter import inverter_from
 from attention_cem.attacks.readings import Reading, mean_of
 from attention_cem.attacks.receipts import CurvePoint, Receipt, tail_verdict
 from attention_cem.attacks.repeated_step import adam, fast_convolutions, repeated_step
+from attention_cem.attacks.subset import spread_positions
 from attention_cem.data import mse_per_image
 from attention_cem.defences import DefenceStack
 
@@ -56,7 +57,7 @@ class OptimisationAttack(Attack):
         restarts: starting points; per image the one with the lowest objective is kept. The first is the mean image
             (or the inverter's guess), the others are disturbed.
         start_from: name of an earlier inverter attack whose guess is the start; None for the mean image.
-        images: how many test images to rebuild; None for all.
+        images: how many test images to rebuild, spread evenly over them all; None for all.
         checks: points along the way at which the number of steps is judged.
     """
 
@@ -73,8 +74,8 @@ class OptimisationAttack(Attack):
     needs_white_box: ClassVar[bool] = True
 
     def settings(self) -> dict[str, Any]:
-        """All fields."""
-        return {"kind": self.kind, **asdict(self)}
+        """All fields, and how the images are chosen."""
+        return {"kind": self.kind, **asdict(self), **({} if self.images is None else {"choice": "spread"})}
 
     def for_calibration(self) -> Attack:
         """See :class:`Attack`."""
@@ -108,7 +109,8 @@ class OptimisationAttack(Attack):
             curve = curves[weight]
             best_check = min(range(len(curve)), key=lambda check: curve[check])
             steps = best_check * self._stride
-            wanted = challenge.test_reading()[: self.images]
+            positions = spread_positions(challenge.num_test, self.images or challenge.num_test)
+            wanted = challenge.test_reading()[positions]
             parts = []
             for done in range(0, len(wanted), 1000):
                 z = wanted[done : done + 1000].to(device)
@@ -126,7 +128,7 @@ class OptimisationAttack(Attack):
             epochs=steps,
             seconds=time.perf_counter() - began,
         )
-        return AttackResult(torch.cat(parts), receipt)
+        return AttackResult(torch.cat(parts), receipt, positions=positions)
 
     @property
     def _stride(self) -> int:

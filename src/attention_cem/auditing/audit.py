@@ -3,12 +3,13 @@
 ``audit.json``, version 1. Every figure's definition stands in the file itself, under ``definitions``.
 
 =================  ====================================================================================================
-headline           worst case: ``attack``, ``mse``, ``ci95``, ``psnr``, ``ssim``, ``images``, ``status``, ``note``
+headline           worst case: ``attack``, ``mse``, ``ci95``, ``psnr``, ``ssim``, ``images``, ``compared_mse``,
+                   ``status``, ``note``
 accuracy           of the server on released features, or null
-attacks            list of ``name``, ``mse``, ``ci95``, ``psnr``, ``ssim``, ``status``, ``images``, ``identity``, and
-                   ``receipt``: ``converged``, ``reason``, ``train_test_gap``, ``calibrated``, ``calibration``,
-                   ``curve`` {``effort``, ``epoch``, ``mse``}, ``train_mse``, ``validation_mse``, ``epochs``,
-                   ``parameters``, ``seconds``
+attacks            list of ``name``, ``mse``, ``ci95``, ``psnr``, ``ssim``, ``status``, ``images``, ``compared_mse``,
+                   ``identity``, and ``receipt``: ``converged``, ``reason``, ``train_test_gap``, ``calibrated``,
+                   ``calibration``, ``curve`` {``effort``, ``epoch``, ``mse``}, ``train_mse``, ``validation_mse``,
+                   ``epochs``, ``parameters``, ``seconds``
 bounds             ``available``; if so ``theorem2_leakage``, ``information_upper_bound``, ``information_upper_end``,
                    ``relative_mse_floor``, ``mixture_components``, ``dfil``, ``dfil_mse_floor``, ``assumptions``;
                    else ``reason``
@@ -48,7 +49,7 @@ from attention_cem.auditing.effort import effort_verdict
 from attention_cem.auditing.grids import write_grid
 from attention_cem.auditing.observer import AuditObserver
 from attention_cem.auditing.scores import DEFINITIONS, score
-from attention_cem.auditing.verdicts import attack_entry, beaten_by_baseline, headline, short_attack
+from attention_cem.auditing.verdicts import attack_entries, attack_entry, beaten_by_baseline, headline, short_attack
 from attention_cem.versions import program_versions
 
 AUDIT_FORMAT = "attention-cem/audit"
@@ -57,9 +58,10 @@ AUDIT_FILE = "audit.json"
 
 _DEFINITIONS = {
     **DEFINITIONS,
-    "headline": "worst case: the lowest MSE over attacks with a passing receipt; an under-trained attack that does "
-    "better still takes its place and is marked, and so is a headline without one passing attack that rebuilds "
-    "unseen images; a miscalibrated attack never counts",
+    "headline": "worst case: the lowest MSE over attacks with a passing receipt, compared on the test images that all "
+    "of them rebuilt (compared_mse); its figures are over the images that its attack rebuilt (images); an "
+    "under-trained attack that does better still takes its place and is marked, and so is a headline without one "
+    "passing attack that rebuilds unseen images; a miscalibrated attack never counts",
     "status": "passed: converged and calibrated; under-trained: not so, the true worst case may be lower; "
     "miscalibrated: beats the mean image on a constant client, so its figures mean nothing",
     "converged": "more effort would not change the attack's validation MSE by more than 2 %, found by training on "
@@ -146,11 +148,10 @@ def audit(
     record["floor_mse"] = sum(record["floor_waves"].values())
     record["device"] = str(place)
     record["warnings"] = [spent.note] * bool(spent.note) + _warnings(challenge, record)
-    shown = [(each.name, each.samples) for each in finished]
-    for name, samples in shown:
+    shown = {each.name: each.samples for each in finished if len(each.samples)}
+    for name, samples in shown.items():
         write_grid(folder / f"reconstructions_{name}.png", [images[:SAMPLES], samples], ["true images", name])
-    names, rows = zip(*shown, strict=True)
-    write_grid(folder / "reconstructions.png", [images[:SAMPLES], *rows], ["true images", *names])
+    write_grid(folder / "reconstructions.png", [images[:SAMPLES], *shown.values()], ["true images", *shown])
     write_json_atomically(folder / AUDIT_FILE, record)
     return read_json(folder / AUDIT_FILE)
 
@@ -185,7 +186,8 @@ class _Desk:
         result = attack.run(
             self.challenge, device=self.device, seed=self.seed, progress=self._shown(name), starts=starts
         )
-        scores = score(result.reconstructions, self.images[: len(result.reconstructions)], self.device)
+        images = result.rebuilt_of(self.images)
+        scores = score(result.reconstructions, images, self.device)
         receipt = replace(
             result.receipt.with_scores(float(scores.mse.mean())),
             calibrated=calibration.passed,
@@ -194,7 +196,7 @@ class _Desk:
         matched = None
         if self.judge is not None:
             matched = identities.identity_match(
-                self.judge, result.reconstructions, self.images, self.labels, self.device
+                self.judge, result.reconstructions, images, result.rebuilt_of(self.labels), self.device
             )
         return FinishedAttack.of(name, result, scores, receipt, matched)
 
@@ -210,7 +212,7 @@ def _record(
     membership: dict[str, Any] | None,
     seed: int,
 ) -> dict[str, Any]:
-    entries = [attack_entry(each) for each in finished]
+    entries = attack_entries(finished)
     kinds = dict(budget.attacks)
     rebuilding = [name for name, attack in kinds.items() if attack.rebuilds_unseen]
     worst = headline(entries, rebuilding)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -35,10 +36,11 @@ class FinishedAttack:
         name: its name in the audit.
         scores: per-image figures on the test images.
         receipt: calibrated, with the train–test gap.
-        samples: uint8 ``(n, C, H, W)``, the first reconstructions.
+        samples: uint8 ``(n, C, H, W)``, reconstructions of the first test images, those it has.
         identity: match rates, if they were asked for.
         state: weights later attacks may start from.
         state_config: arguments of the network they belong to.
+        positions: ``(N,)`` which test images the scores are of; None for the first.
     """
 
     name: str
@@ -48,14 +50,29 @@ class FinishedAttack:
     identity: Mapping[str, float] | None
     state: Mapping[str, Tensor]
     state_config: Mapping[str, Any]
+    positions: Tensor | None = None
 
     @classmethod
     def of(
         cls, name: str, result: AttackResult, scores: Scores, receipt: Receipt, identity: Mapping[str, float] | None
     ) -> FinishedAttack:
         """Gather what is kept; the reconstructions themselves are not, but for the first few."""
-        samples = to_uint8(result.reconstructions[:SAMPLES])
-        return cls(name, scores, receipt, samples, identity, result.state, result.state_config)
+        shown = SAMPLES
+        if result.positions is not None:
+            # Pictures stand under the first test images: shown is what was rebuilt of those without a gap.
+            first = result.positions[:SAMPLES]
+            shown = int((first == torch.arange(len(first))).long().cumprod(0).sum())
+        samples = to_uint8(result.reconstructions[:shown])
+        return cls(name, scores, receipt, samples, identity, result.state, result.state_config, result.positions)
+
+    def on(self, positions: Tensor) -> float | None:
+        """Mean MSE over the test images at ``positions``; None where it did not rebuild them all, or there are none."""
+        chosen = torch.isin(self.rebuilt(), positions)
+        return float(self.scores.mse[chosen].double().mean()) if 0 < len(positions) == int(chosen.sum()) else None
+
+    def rebuilt(self) -> Tensor:
+        """Which test images it rebuilt, ``(N,)``."""
+        return torch.arange(len(self.scores.mse)) if self.positions is None else self.positions
 
     def as_start(self) -> AttackResult:
         """What later attacks may start from."""
@@ -74,6 +91,8 @@ def save_attack(folder: Path, made_from: str, finished: FinishedAttack) -> None:
     tensors = {"mse": finished.scores.mse, "psnr": finished.scores.psnr, "samples": finished.samples}
     if finished.scores.ssim is not None:
         tensors["ssim"] = finished.scores.ssim
+    if finished.positions is not None:
+        tensors["positions"] = finished.positions
     tensors |= {f"{_STATE}{key}": tensor.clone() for key, tensor in finished.state.items()}
     stored = folder / f"{finished.name}.safetensors"
     write_tensors_atomically(stored, tensors)
@@ -112,6 +131,7 @@ def load_attack(folder: Path, name: str, made_from: str) -> FinishedAttack | Non
             identity=record["identity"],
             state={key.removeprefix(_STATE): each for key, each in tensors.items() if key.startswith(_STATE)},
             state_config=record["state_config"],
+            positions=tensors.get("positions"),
         )
     except (SealBrokenError, SafetensorError, KeyError, TypeError, ValueError):
         return None

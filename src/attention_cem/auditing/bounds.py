@@ -10,6 +10,7 @@ from torch import Tensor
 
 from attention_cem.attacks import Challenge
 from attention_cem.attacks.base import seeded
+from attention_cem.attacks.subset import spread_positions
 from attention_cem.auditing.fisher import fisher_leakage
 from attention_cem.auditing.information import ASSUMPTIONS, information_bounds
 from attention_cem.auditing.noise_channel import before_noise, noisy_release
@@ -38,7 +39,7 @@ def bounds_of(
         return {"available": False, "reason": "a black-box challenge does not hold the client", "assumptions": {}}
     client, stack = challenge.client().to(device), challenge.stack().to(device)
     owned = challenge.attacker_images().limit(most_images, seed).images
-    test_images = test_images[:most_images]
+    test_images = test_images[spread_positions(len(test_images), most_images)]
     with seeded(device, "bounds", seed):
         try:
             with torch.no_grad():
@@ -68,7 +69,8 @@ def bounds_of(
                 return before_noise(stack, client(x))[0]
 
             generator = generator_for("bounds/fisher", seed, device=device)
-            images = to_float(test_images[:fisher_images]).to(device)
+            few = test_images[spread_positions(len(test_images), fisher_images)]
+            images = to_float(few).to(device)
             leakage = torch.cat(
                 [
                     fisher_leakage(encode, chunk, held_out.gaussian_variance, probes=probes, generator=generator)

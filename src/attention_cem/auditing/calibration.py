@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
-from attention_cem.attacks import Attack, Challenge, Progress
+from attention_cem.attacks import Attack, AttackResult, Challenge, Progress
 from attention_cem.attacks.sealed_folder import read_json, write_json_atomically
 from attention_cem.auditing.challenge_files import write_challenge
 from attention_cem.auditing.scores import score
@@ -138,7 +137,7 @@ def _outcome(
     owned = challenge.attacker_images().limit(most_images, seed)
     fit, held_out = split_validation(owned, 0.1, seed)
 
-    def run(client: nn.Module, stack: DefenceStack, number: int) -> Any:
+    def run(client: nn.Module, stack: DefenceStack, number: int) -> AttackResult:
         def show(what: str, done: int, total: int, value: float) -> None:
             progress(what, number * total + done, 2 * total, value)
 
@@ -146,15 +145,15 @@ def _outcome(
             folder = write_challenge(
                 Path(scratch) / "challenge", client=client, stack=stack, attacker=fit, test=held_out, seed=seed
             )
-            return plain.run(Challenge(folder), device=device, seed=seed, progress=show).reconstructions
+            return plain.run(Challenge(folder), device=device, seed=seed, progress=show)
 
     clear = run(identity_like_client(challenge.z_shape, challenge.image_shape), DefenceStack([]), 0)
     blind = run(
         constant_client(challenge.z_shape, challenge.image_shape), DefenceStack([GaussianNoise(_CONSTANT_NOISE)]), 1
     )
-    of_clear = score(clear, held_out.images[: len(clear)], device)
-    constant_mse = float(score(blind, held_out.images[: len(blind)], device).mse.mean())
-    floor = mean_image_mse(fit, held_out.images[: len(blind)])
+    of_clear = score(clear.reconstructions, clear.rebuilt_of(held_out.images), device)
+    constant_mse = float(score(blind.reconstructions, blind.rebuilt_of(held_out.images), device).mse.mean())
+    floor = mean_image_mse(fit, blind.rebuilt_of(held_out.images))
     return _judged(attack.rebuilds_unseen, float(of_clear.psnr.mean()), float(of_clear.mse.mean()), constant_mse, floor)
 
 

@@ -25,7 +25,7 @@ class Evidence:
         originals: uint8 ``(n, C, H, W)``, the first test images. reconstructions: the same of what came back.
         mse: ``(n,)``, the error of each.
         labels: ``(n,)``.
-        class_mse: mean error over all test images of each class, by class name; classes without images are absent.
+        class_mse: mean error over the rebuilt test images of each class, by class name; classes without are absent.
     """
 
     attack: str
@@ -66,9 +66,16 @@ def evidence_of(record: dict[str, Any], audit_folder: Path, challenge_folder: Pa
             if not fits or not shown <= scored <= len(images):
                 return None
             samples, errors = tensors.get_tensor("samples"), tensors.get_tensor("mse")
+            # Files of earlier audits do not say which images were rebuilt: there it was the first.
+            known = "positions" in tensors.keys()  # noqa: SIM118 (not a dict)
+            if known and tensors.get_slice("positions").get_shape() != [scored]:
+                return None
+            rebuilt = tensors.get_tensor("positions") if known else torch.arange(scored)
+            if rebuilt.dtype != torch.int64 or not _all_within(rebuilt, len(images)):
+                return None
     except (SealBrokenError, SafetensorError, KeyError, IndexError):
         return None
-    known = bool(((labels >= 0) & (labels < len(challenge.class_names))).all())
+    known = _all_within(labels, len(challenge.class_names))
     if samples.dtype != torch.uint8 or not errors.is_floating_point() or not bool(errors.isfinite().all()) or not known:
         return None
     return Evidence(
@@ -77,8 +84,12 @@ def evidence_of(record: dict[str, Any], audit_folder: Path, challenge_folder: Pa
         reconstructions=samples,
         mse=[float(value) for value in errors[:shown]],
         labels=[int(value) for value in labels[:shown]],
-        class_mse=_class_means(errors.double(), labels[:scored], challenge.class_names),
+        class_mse=_class_means(errors.double(), labels[rebuilt], challenge.class_names),
     )
+
+
+def _all_within(values: Tensor, end: int) -> bool:
+    return bool(((values >= 0) & (values < end)).all())
 
 
 def _class_means(errors: Tensor, labels: Tensor, names: tuple[str, ...]) -> dict[str, float]:
