@@ -44,6 +44,8 @@ def test_study__two_real_runs_are_trained_audited_and_compared(tmp_path: Path, m
         assert result["mse"] == record["headline"]["mse"] and set(result["attacks"]) >= {"class_mean", "inverter_short"}
         assert all(entry["converged"] in (True, False) for entry in result["attacks"].values())
         assert result["cost"]["seconds_per_epoch"] > 0 and len(result["config_hash"]) == 64
+        facts = json.loads((study.run_folder(cell) / "run.json").read_text())
+        assert result["best_epoch"] == facts["best_epoch"] >= 1
     written = write_comparison(study, states)
     assert json.loads((study.out / "comparison.json").read_text()) == written
     method = written["methods"]["slot_mixture"]

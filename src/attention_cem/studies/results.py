@@ -6,6 +6,7 @@ study, cell, method, data          names
 seed, lambda, sigma, settings      as in ``comparison.json``
 config_hash, commit                what was trained, with which program (commit of its git checkout, or null)
 accuracy, validation_accuracy      on test images, scored once; on validation images, by which the weights were chosen
+best_epoch                         whose weights those are; null in older files
 mse, ci95, psnr, ssim, attack      the audit's headline; ``waves``: its MSE by bands of waves, coarse to fine
 status, receipt_ok, note           how far to trust it
 budget                             of the audit
@@ -80,6 +81,7 @@ def result_of(
         "commit": program_commit(),
         "accuracy": float(facts["test"]["accuracy"]),
         "validation_accuracy": float(facts["best_accuracy"]),
+        "best_epoch": int(facts["best_epoch"]),
         **{key: headline[key] for key in ("mse", "ci95", "psnr", "ssim", "attack", "status", "note")},
         "waves": headline.get("waves"),
         "receipt_ok": headline["status"] == "passed",
