@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from attention_cem.training import load_config
-from attention_cem.training.progress import first_counted_epoch
+from attention_cem.training.progress import Best, Position, first_counted_epoch, position_facts, position_from_facts
 
 PAPER = Path(__file__).parents[2] / "configs" / "cifar10-paper.toml"
 SHORT = {"train.epochs": 60, "train.lr": 0.1, "train.lr_warmup_epochs": 1.0, "train.schedule": "cosine"}
@@ -32,3 +32,12 @@ WARM = {"surrogate.attention_warmup_epochs": 3}
 def test_first_counted_epoch__is_where_lambda_is_whole_to_the_end(settings: dict[str, Any], expected: int) -> None:
     config = load_config(PAPER, overrides={"train.milestones": [60, 120, 180, 210], **settings})
     assert first_counted_epoch(config) == expected
+
+
+@pytest.mark.parametrize("wrong", [{"epoch": None}, {"steps": "many"}, {"batch": -1}, {"seconds": float("nan")}])
+def test_position_from_facts__what_no_run_wrote_is_refused(wrong: dict[str, Any]) -> None:
+    facts = position_facts(Position(1, 2, 3), Best(0.5, 1), 4.0)
+    with pytest.raises(ValueError, match="cannot"):
+        position_from_facts(facts | wrong)
+    with pytest.raises(ValueError, match="KeyError 'epoch'"):
+        position_from_facts({})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -120,8 +121,17 @@ def position_facts(position: Position, best: Best, seconds: float) -> dict[str, 
 def position_from_facts(facts: dict[str, Any]) -> tuple[Position, Best, float]:
     """The inverse of `position_facts`.
 
+    Raises:
+        ValueError: facts of another kind.
+
     >>> position_from_facts(position_facts(Position(1, 2, 3), Best(0.5, 1), 4.0))
     (Position(epoch=1, batch=2, steps=3), Best(accuracy=0.5, epoch=1), 4.0)
     """
-    position = Position(int(facts["epoch"]), int(facts["batch"]), int(facts["steps"]))
-    return position, Best(float(facts["best_accuracy"]), int(facts["best_epoch"])), float(facts["seconds"])
+    try:
+        position = Position(int(facts["epoch"]), int(facts["batch"]), int(facts["steps"]))
+        best, seconds = Best(float(facts["best_accuracy"]), int(facts["best_epoch"])), float(facts["seconds"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"where the run stood cannot be read: {type(error).__name__} {error}") from None
+    if min(position.epoch, position.batch, position.steps, best.epoch) < 0 or not math.isfinite(seconds):
+        raise ValueError(f"a run cannot stand at {position} with {best} after {seconds} seconds")
+    return position, best, seconds

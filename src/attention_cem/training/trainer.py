@@ -148,8 +148,12 @@ class Trainer:
                 raise CheckpointError(
                     f"{paths[-1]} was written by a run with another configuration; use a new run.folder"
                 )
+            try:
+                standing = position_from_facts(checkpoint.facts)
+            except ValueError as error:
+                raise CheckpointError(f"{paths[-1]}: {error}; use a new run.folder") from None
             restore_state(checkpoint, self.modules, self.optimiser, self.step.meter)
-            self.position, self.best, self.seconds = position_from_facts(checkpoint.facts)
+            self.position, self.best, self.seconds = standing
         if self.world.is_main:
             self.best_weights.settle(self.best.epoch)
 
