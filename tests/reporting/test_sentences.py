@@ -68,6 +68,9 @@ SENTENCES = [
     *_verdicts(),
     SCREENING_NOTE,
     "the screening budget computes no bounds",
+    "16 releases of each image are seen; what they tell together is bounded for Gaussian noise only, with nothing "
+    "random before it",
+    "of 16 releases of each image together",
 ]  # fmt: skip
 
 

@@ -111,8 +111,3 @@ def release_in_chunks(network: Callable[[Tensor], Tensor], features: Tensor, dev
 def rebuilt(network: Callable[[Tensor], Tensor], challenge: Challenge, device: torch.device) -> Tensor:
     """Run a network over what the challenge shows of every test image; float32 on the CPU."""
     return release_in_chunks(network, challenge.test_reading(), device)
-
-
-def mean_over_draws(network: Callable[[Tensor], Tensor], features: Tensor, device: torch.device) -> Tensor:
-    """Run a network over the mean of the releases ``(draws, N, ...)`` of each image: :func:`rebuilt` for any noise."""
-    return release_in_chunks(network, features.mean(0), device)

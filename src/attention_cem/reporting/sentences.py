@@ -83,6 +83,9 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
      "防御没有加入密度已知的噪声，因此发布内容所泄露的信息没有上界"),
     (r"the noise of (\w+) depends on its input; its density is not known here",
      "{0} 的噪声依赖于输入；此处其密度未知"),
+    (rf"{_NUMBER} releases of each image are seen; what they tell together is bounded for Gaussian noise only, with "
+     r"nothing random before it", "每张图像有 {0} 次发布可见；合在一起的信息只对高斯噪声、且之前没有随机成分时有界"),
+    (rf"of {_NUMBER} releases of each image together", "每张图像的 {0} 次发布合在一起"),
 )  # fmt: skip
 _PREFIXES = {"headline: ": "结论：", "not settled: ": "未稳定："}
 
