@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from attention_cem.training import ConfigError, Observer, RunStart, load_run, sc
 from attention_cem.training.building import scoring_batches
 from attention_cem.training.checkpoint import read_checkpoint
 from attention_cem.training.distributed import World
+from attention_cem.training.run_folder import RunFolder
+from attention_cem.training.trainer import Trainer
 
 from .helpers import SURROGATES, tiny_config, with_surrogate
 
@@ -201,3 +204,21 @@ def test_train__weights_from_before_the_surrogate_acts_in_full_are_not_kept(tmp_
     accuracies = [row["accuracy"] for row in result.metrics]
     assert result.facts["best_epoch"] >= 4
     assert result.facts["best_accuracy"] == max(accuracies[3:])
+
+
+@pytest.mark.parametrize(
+    ("settings", "first"),
+    [
+        ({"channel_pruning__share": 0.5, "channel_pruning__end_epoch": 4}, 5),
+        ({"linear_leakage__weight": 0.3, "linear_leakage__ramp_steps": 20}, 6),  # 4 steps an epoch
+        ({"linear_leakage__weight": 0.3, "linear_leakage__ramp_steps": 0}, 1),
+        ({"linear_leakage__weight": 0.3, "linear_leakage__ramp_steps": 500}, 7),  # not over when the training ends
+    ],
+)
+def test_train__weights_from_before_a_defence_acts_in_full_are_not_kept(
+    tmp_path: Path, settings: dict[str, Any], first: int
+) -> None:
+    named = {f"defence__{key}": value for key, value in settings.items()}
+    config = tiny_config(tmp_path / "run", train__epochs=7, **named)
+    trainer = Trainer(config, RunFolder(tmp_path / "run"), torch.device("cpu"), World())
+    assert trainer.first_counted == first

@@ -43,6 +43,10 @@ class Defence(nn.Module, ABC):
     def guarantee(self) -> str:
         """What is promised about the released feature, and what is not, in plain words."""
 
+    def epochs_until_whole(self, steps_per_epoch: int) -> int:
+        """Epochs that pass before the defence acts in full; their weights are never kept as the best."""
+        return 0
+
     def describe(self) -> dict[str, Any]:
         """Name, parameters and guarantee as one flat mapping that `build_defence` accepts."""
         return {"name": self.name, **self.config(), "guarantee": self.guarantee()}

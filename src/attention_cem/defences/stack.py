@@ -123,6 +123,10 @@ class DefenceStack(nn.Module):
         for defence in self._penalty_defences():
             defence.maintain()
 
+    def epochs_until_whole(self, steps_per_epoch: int) -> int:
+        """Epochs that pass before every defence acts in full."""
+        return max((defence.epochs_until_whole(steps_per_epoch) for defence in self._all()), default=0)
+
     def begin_epoch(self, epoch: int, client: nn.Module, optimizer: Optimizer) -> None:
         """Let the client defences act before the first step of epoch ``epoch`` (counted from 0)."""
         for defence in self._client_defences():

@@ -1,7 +1,7 @@
 """The closed-form attacker as a defence: stacks with any surrogate and any other defence."""
 
 from collections.abc import Sequence
-from math import prod
+from math import ceil, prod
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -101,6 +101,10 @@ class LinearLeakagePenalty(PenaltyDefence):
     def maintain(self) -> None:
         """The attacker's rare work; see `RunningLeastSquares.maintain`."""
         self.attacker.maintain()
+
+    def epochs_until_whole(self, steps_per_epoch: int) -> int:
+        """See `Defence`: until the ramp is over."""
+        return ceil(self.ramp_steps / steps_per_epoch)
 
     def term(self, x: Tensor, z: Tensor, y: Tensor) -> Tensor:
         """The share recovered, in [0, 1], times the ramp."""

@@ -135,7 +135,8 @@ class Trainer:
         self.run_step = GraphedStep(self.step) if recorded else self.step
         self.modules = state_modules(self.networks, self.monitor)
         self.position, self.best, self.seconds = Position(), Best(), 0.0
-        self.first_counted = first_counted_epoch(config)
+        young = self.stack.epochs_until_whole(len(self.images.train))
+        self.first_counted = min(config.train.epochs, max(first_counted_epoch(config), young + 1))
         self.best_weights = BestWeights(folder.checkpoints, folder.best)
         self._set: StepValues | None = None
 
