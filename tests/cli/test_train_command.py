@@ -157,16 +157,16 @@ def test_train__what_the_system_refuses_is_one_line(
         raise PermissionError(13, "Permission denied", "data/cats")
 
     monkeypatch.setattr("attention_cem.training.building.load_data", unreadable)
-    assert main(command) == 2
+    assert main(command) == 1
     told = "data/cats: Permission denied; check the permissions and the disk, or name another place"
-    assert capsys.readouterr().err == f"attention-cem train: error: {told}\n" and not folder.exists()
+    assert capsys.readouterr().err == f"attention-cem train: {told}\n" and not folder.exists()
     monkeypatch.undo()
     assert main(command) == 0
     (folder / "run.lock").unlink()
     (folder / "run.lock").mkdir()
     capsys.readouterr()
-    assert main(["train", "--resume", str(folder)]) == 2
-    assert f"error: {folder}/run.lock: Is a directory" in capsys.readouterr().err
+    assert main(["train", "--resume", str(folder)]) == 1
+    assert f"attention-cem train: {folder}/run.lock: Is a directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", [b"garbage\n", b"\xff\xfe\n", b"[1]\n", b"{}\n", None])

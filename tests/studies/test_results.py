@@ -82,7 +82,6 @@ def test_read_result__refuses_a_folder_and_a_link_to_nowhere(tmp_path: Path) -> 
     [
         ({"cell": "../../x", "config_hash": "0" * 64}, r"is the result of another cell, '\.\./\.\./x'"),
         ({"seed": 4}, "seed is 4, but that of the study's cell is 0"),
-        ({"method": "other"}, "method is 'other', but that of the study's cell is 'none'"),
         ({"config_hash": "0" * 64}, "config_hash is '0000"),
         ({"config_hash": None}, "config_hash is None"),
         ({"cost": 5}, "cost must be an object of numbers, got 5"),
@@ -122,6 +121,13 @@ def test_results__a_run_of_the_same_configuration_counts_for_the_cell_it_is_lent
     assert store.results()[first.id]["method"] == "elsewhere"
     (point,) = comparison_of(study)["methods"]["none"]["points"]
     assert (point["cell"], point["method"], point["settings"]) == (first.id, "none", dict(first.settings))
+
+
+def test_comparison_of__a_method_that_is_spelled_anew_keeps_its_results(tmp_path: Path) -> None:
+    study = load_study(stub.write_study(tmp_path), tmp_path / "out")
+    first = study.cells[0]
+    write_result(study.result_file(first.id), {**stub.result(first), "method": "None"})
+    assert comparison_of(study)["methods"]["none"]["points"][0]["method"] == "none"
 
 
 def test_comparison_of__says_what_is_done_failed_and_missing(tmp_path: Path) -> None:

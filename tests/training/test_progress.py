@@ -20,6 +20,8 @@ WARM = {"surrogate.attention_warmup_epochs": 3}
         (SHORT | WARM, 58),
         # A step size that stays large: λ·w_lr never rises, so that it is as strong as it gets from the start.
         ({"train.schedule": "constant", **WARM}, 4),
+        # A warm-up of the step size makes λ·w_lr large for a moment, which is no strength to wait for.
+        ({"train.schedule": "constant", "train.lr_warmup_epochs": 5.0, "train.epochs": 40, **WARM}, 4),
         ({"surrogate.lambd_schedule": "ramp", "surrogate.ramp_epochs": 12, **WARM}, 15),
         ({"surrogate.lambd_schedule": "constant", **WARM}, 4),
         ({"surrogate.lambd": 0.0}, 1),

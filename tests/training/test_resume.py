@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attention_cem.training import CheckpointError, Observer, TrainingInterrupted, train
+from attention_cem.training import CheckpointError, Observer, TrainingInterrupted, train, trainer
 from attention_cem.training.checkpoint import read_checkpoint, step_checkpoints
 
 from .helpers import SURROGATES, assert_same_tensors, last_checkpoint, tiny_config, with_surrogate, without_timings
@@ -66,6 +66,20 @@ def test_resume__a_finished_run_returns_its_result(tmp_path: Path) -> None:
     first = train(tiny_config(tmp_path / "run", train__epochs=1))
     again = train(tiny_config(tmp_path / "run", train__epochs=1, run__resume=True))
     assert again == first
+
+
+def test_resume__a_run_of_a_version_that_counted_other_epochs_keeps_weights_that_count_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """λ so large that accuracy falls as soon as the surrogate acts, in epoch 4: an older version kept one before."""
+    schedule = {"surrogate__attention_warmup_epochs": 3, "train__epochs": 8, "data__options__num_train": 160}
+    overrides = with_surrogate("slot_mixture", lambd=300.0) | schedule
+    monkeypatch.setattr(trainer, "first_counted_epoch", lambda config: 1)
+    with pytest.raises(TrainingInterrupted):
+        train(tiny_config(tmp_path / "run", **overrides), observer=StopAt(42))
+    monkeypatch.undo()
+    assert last_checkpoint(tmp_path / "run").facts["best_epoch"] < 4
+    assert train(tiny_config(tmp_path / "run", run__resume=True, **overrides)).best_epoch >= 4
 
 
 def test_resume__a_damaged_checkpoint_is_named_and_the_one_before_it_works(tmp_path: Path) -> None:

@@ -97,7 +97,9 @@ class OptimisationAttack(Attack):
             raise ValueError("the optimisation attack needs a white-box challenge: it follows gradients of the client")
         search = partial(self.search, data.client, data.stack, releases=data.releases, reading=data.reading)
         first_guess = self._start(challenge, data, starts)
-        limit = min(len(data.validation_images), 256)
+        # Every image takes as many draws as there are releases: fewer images at a time need the same memory.
+        together = max(1, 1000 // data.releases)
+        limit = min(len(data.validation_images), 256, max(32, together))
         known_z, known_x = data.validation_features[:limit], data.validation_images[:limit]
         with seeded(device, self.kind, seed):
             curves = {}
@@ -112,10 +114,10 @@ class OptimisationAttack(Attack):
             positions = spread_positions(challenge.num_test, self.images or challenge.num_test)
             wanted = challenge.test_reading()[positions]
             parts = []
-            for done in range(0, len(wanted), 1000):
-                z = wanted[done : done + 1000].to(device)
+            for done in range(0, len(wanted), together):
+                z = wanted[done : done + together].to(device)
                 parts.append(self._best_of_restarts(search, z, first_guess(z), weight, steps).cpu())
-                progress(self.kind, min(done + 1000, len(wanted)), len(wanted), curve[best_check])
+                progress(self.kind, min(done + together, len(wanted)), len(wanted), curve[best_check])
         converged, reason = tail_verdict(curve)
         effort = float(known_x[0].numel() * limit * self._stride)
         receipt = Receipt(

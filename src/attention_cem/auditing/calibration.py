@@ -10,8 +10,6 @@ import hashlib
 import json
 import math
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,11 +22,7 @@ from attention_cem.auditing.challenge_files import write_challenge
 from attention_cem.auditing.scores import score
 from attention_cem.data import ImageSet, mse_by_waves, split_validation, to_float, wave_bands
 from attention_cem.defences import DefenceStack, GaussianNoise
-
-try:
-    import fcntl
-except ImportError:  # not a Unix system: there, workers that start together may calibrate the same twice
-    fcntl = None  # type: ignore[assignment]
+from attention_cem.training.file_lock import locked
 
 NEAR_PERFECT_PSNR = 30.0
 FLOOR_TOLERANCE = 0.02
@@ -117,7 +111,7 @@ def calibrate(
     if stored.is_file():
         return Calibration(**read_json(stored)["calibration"])
     cache.mkdir(parents=True, exist_ok=True)
-    with _alone(stored.with_suffix(".lock")):
+    with locked(stored.with_suffix(".lock")):
         # Whoever had to wait finds the outcome there.
         if not stored.is_file():
             outcome = _outcome(attack, plain, challenge, device, most_images, seed, progress)
@@ -155,19 +149,6 @@ def _outcome(
     constant_mse = float(score(blind.reconstructions, blind.rebuilt_of(held_out.images), device).mse.mean())
     floor = mean_image_mse(fit, blind.rebuilt_of(held_out.images))
     return _judged(attack.rebuilds_unseen, float(of_clear.psnr.mean()), float(of_clear.mse.mean()), constant_mse, floor)
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Wait until no other process is inside; the system frees the lock of a process that was killed."""
-    if fcntl is None:
-        yield
-        return
-    with lock.open("a") as file:
-        # Some file systems have no locks; there, too, the worst is work done twice.
-        with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def mean_image_mse(owned: ImageSet, images: torch.Tensor) -> float:

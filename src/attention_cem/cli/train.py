@@ -102,7 +102,8 @@ def _train(config: Config, *, quiet: bool) -> int:
         print(f"attention-cem train: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        return _refuse(OSError(os_words(error)))
+        print(f"attention-cem train: {os_words(error)}", file=sys.stderr)
+        return 1
     if int(os.environ.get("RANK", "0")) == 0:  # under torchrun one process speaks for all
         _report(result)
     return 0

@@ -6,6 +6,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,13 @@ def image_folder(
         name: the name the data set carries.
     """
     path = Path(folder)
-    if type(size) is not int or not 8 <= size <= 1024:
+    if not _is_whole(size) or not 8 <= size <= 1024:
         raise ValueError(f"image folder: size must be a whole number from 8 to 1024, got {size!r}")
-    if type(channels) is not int or channels not in (1, 3):
+    if not _is_whole(channels) or channels not in (1, 3):
         raise ValueError(f"image folder: channels must be 1 or 3, got {channels!r}")
     if not isinstance(test_fraction, float) or not 0 < test_fraction < 1:
         raise ValueError(f"image folder: test_fraction must lie strictly between 0 and 1, got {test_fraction!r}")
-    if type(split_seed) is not int:
+    if not _is_whole(split_seed):
         raise ValueError(f"image folder: split_seed must be a whole number, got {split_seed!r}")
     if not isinstance(cache_folder, str | os.PathLike | None):
         raise ValueError(f"image folder: cache_folder must be the path of a folder, got {cache_folder!r}")
@@ -77,6 +78,10 @@ def image_folder(
         return ImageSet(pixels, torch.tensor([label for _, label in labelled]), files.class_names)
 
     return ImageData(name, image_set(train), image_set(test), source=f"folder {path.name}, layout {found}")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _random_split(

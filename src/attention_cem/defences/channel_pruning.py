@@ -110,11 +110,11 @@ class ChannelPruning(FeatureDefence, ClientDefence):
             )
         return z * kept.reshape(1, -1, *[1] * (z.dim() - 2)).to(z.dtype)
 
-    @torch.no_grad()
     def epochs_until_whole(self, steps_per_epoch: int) -> int:
         """See `Defence`: until ``share`` is reached."""
         return self.end_epoch
 
+    @torch.no_grad()
     def begin_epoch(self, epoch: int, client: nn.Module, optimizer: Optimizer) -> None:
         """Prune up to the schedule's share; calling it again for the same epoch changes nothing."""
         share = pruned_share(epoch, self.share, self.start_epoch, self.end_epoch)

@@ -56,9 +56,9 @@ class RemoteClassifier:
         batch_size: int = 32,
         threads: int = 1,
     ) -> None:
-        if batch_size < 1 or not 0 < timeout <= _LONGEST_WAIT or not 0 <= patience <= _LONGEST_WAIT:
+        if batch_size < 1 or not 0 < timeout <= _LONGEST_WAIT or not patience >= 0:
             raise ValueError(
-                f"expected batch_size ≥ 1, timeout > 0 and patience ≥ 0, both at most {_LONGEST_WAIT} seconds, "
+                f"expected batch_size ≥ 1, timeout > 0 and at most {_LONGEST_WAIT} seconds, patience ≥ 0, "
                 f"received {batch_size}, {timeout}, {patience}"
             )
         self.bundle = bundle

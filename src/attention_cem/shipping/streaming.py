@@ -8,7 +8,7 @@ import stat
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,12 +17,8 @@ import numpy as np
 
 from attention_cem.shipping.preprocessing import read_image
 from attention_cem.shipping.remote import RemoteClassifier
+from attention_cem.training.file_lock import locked
 from attention_cem.training.files import write_atomically
-
-try:
-    import fcntl
-except ImportError:  # not a Unix system, which has no such lock: the file is written without one
-    fcntl = None  # type: ignore[assignment]
 
 RESULTS_FORMAT = "attention-cem/predictions"
 
@@ -130,16 +126,13 @@ def _append(stream: BinaryIO, lines: Sequence[dict[str, Any]]) -> None:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Hold the results file's lock, a file of its own: a second writer would replace what the first appends to."""
-    if fcntl is None:
-        yield
-        return
     real = path.resolve()
-    with real.with_name(f".{real.name}.lock").open("a", encoding="utf-8") as lock:
+    with ExitStack() as held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held.enter_context(locked(real.with_name(f".{real.name}.lock"), patience=0))
         except BlockingIOError:
             raise ValueError(f"{path} is being written by another predict; wait, or name another file") from None
-        except OSError:  # a file system without locks
+        except OSError:  # a folder without room for a lock: the results file may be open for writing all the same
             pass
         yield
 

@@ -166,8 +166,6 @@ def read_result_of(path: Path, cell: Cell) -> dict[str, Any]:
     """
     result = read_result(path, cell.id)
     expected = {"seed": cell.config.train.seed, "config_hash": config_hash(cell.config)}
-    if result["cell"] == cell.id:  # a run of the same configuration has the name of its own method
-        expected["method"] = cell.method
     for key, value in expected.items():
         if result.get(key) != value:
             raise ResultError(f"{path}: {key} is {result.get(key)!r:.100}, but that of the study's cell is {value!r}")

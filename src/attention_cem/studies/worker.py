@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from attention_cem.studies.store import Claim, ClaimLostError, ClaimStore, Devic
 from attention_cem.training.folder_lock import FolderBusyError
 
 _logger = logging.getLogger("attention_cem")
+_MOST_GIVEN_BACK = 30  # times that a worker waits for the holder of a cell's folder: some minutes
 
 
 class StudyInterrupted(KeyboardInterrupt):
@@ -107,6 +109,7 @@ def work(
     def pause() -> None:
         time.sleep(poll_seconds if until is None else max(0.0, min(poll_seconds, until - time.monotonic())))
 
+    given_back: Counter[str] = Counter()
     while until is None or time.monotonic() < until:
         claim = store.claim()
         if claim is None:
@@ -129,8 +132,11 @@ def work(
             continue
         except FolderBusyError as busy:
             # Whoever held the cell was believed dead, but is only suspended: neither the cell nor this worker failed.
-            store.fail(claim, str(busy), counts=False)
-            tell(f"{cell.id}: given back: {busy}")
+            given_back[cell.id] += 1
+            for_good = given_back[cell.id] > _MOST_GIVEN_BACK
+            store.fail(claim, str(busy), counts=for_good)
+            if given_back[cell.id] == 1 or for_good:
+                tell(f"{cell.id}: {'failed' if for_good else 'given back'}: {busy}")
             if not wanted():
                 return
             pause()

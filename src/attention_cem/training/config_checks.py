@@ -8,6 +8,7 @@ from attention_cem.training.config import Config
 
 # Far beyond what anybody uses, and within what single precision, and a machine's memory, can hold.
 _LARGEST, _SMALLEST_SIGMA = 10**9, 1e-9
+_LARGE_AT_WILL = ("train.clip_norm", "run.checkpoint_seconds")  # a large one means: never
 _MAX_CROP_PADDING = 1024
 _MAX_CHANNELS = 16_384
 _MAX_SIZE = 65_536
@@ -128,4 +129,5 @@ def _finite(name: str, value: float, above: float | None = None) -> None:
         raise ConfigError(
             f"{name} must be a finite number {'above 0' if above is not None else 'from 0 on'}, got {value}"
         )
-    _at_most(name, value, _LARGEST)
+    if name not in _LARGE_AT_WILL:
+        _at_most(name, value, _LARGEST)

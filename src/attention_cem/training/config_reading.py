@@ -235,7 +235,8 @@ def _checked(value: Any, kind: Any, name: str) -> Any:
     if kind is Any:
         return plain_value(value, name)
     if origin is dict and isinstance(value, Mapping):
-        return {str(key): _checked(each, parts[1], f"{name}.{key}") for key, each in value.items()}
+        given = {str(key): each for key, each in value.items() if each is not None}  # None removes an entry
+        return {key: _checked(each, parts[1], f"{name}.{key}") for key, each in given.items()}
     if origin is list and isinstance(value, list | tuple):
         return [_checked(each, parts[0], name) for each in value]
     if type(value) is int and kind in (int, float):

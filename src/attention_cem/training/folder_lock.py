@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from attention_cem.training.config_checks import ConfigError
-
-try:
-    import fcntl
-except ImportError:  # not a Unix system, which has no such lock: the folder is used without one
-    fcntl = None  # type: ignore[assignment]
+from attention_cem.training.file_lock import locked
 
 _PATIENCE_SECONDS = 10.0
 
@@ -32,21 +27,11 @@ def alone_in(folder: Path, patience: float = _PATIENCE_SECONDS) -> Iterator[None
     Raises:
         FolderBusyError: another process still works there.
     """
-    if fcntl is None:
-        yield
-        return
-    with (folder / "run.lock").open("a", encoding="utf-8") as lock:
-        deadline = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise FolderBusyError(
-                        f"another process is training in {folder}; wait for it, stop it, or choose another run.folder"
-                    ) from None
-                time.sleep(0.2)
-            except OSError:  # a file system without locks
-                break
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(folder / "run.lock", patience))
+        except BlockingIOError:
+            raise FolderBusyError(
+                f"another process is training in {folder}; wait for it, stop it, or choose another run.folder"
+            ) from None
         yield

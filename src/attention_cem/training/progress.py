@@ -91,7 +91,7 @@ def first_counted_epoch(config: Config) -> int:
 
     Validation accuracy is highest before the surrogate acts: weights of that time would be kept, and would leak as if
     there were no defence. Where λ is tied to the step size that time is long: published, λ is whole after 180 epochs of
-    240. Full strength is λ, or the most that λ·w_lr ever reaches where that is less. Where the training ends before the
+    240. Full strength is λ, or what λ·w_lr is at the end where that is less. Where the training ends before the
     surrogate acts, its last epoch counts.
     """
     epochs, surrogate = config.train.epochs, config.surrogate
@@ -101,7 +101,7 @@ def first_counted_epoch(config: Config) -> int:
     strengths = [step_values(config, Position(epoch - 1), 1, SurrogateMode.ACTIVE).lambd for epoch in active]
     if not strengths:
         return epochs
-    full = min(surrogate.lambd, max(strengths))
+    full = min(surrogate.lambd, strengths[-1])
     weaker = [epoch for epoch, strength in zip(active, strengths, strict=True) if strength < full * (1 - 1e-9)]
     return min(epochs, weaker[-1] + 1) if weaker else active[0]
 

@@ -137,8 +137,8 @@ class RunFolder:
         there = [row["epoch"] for row in rows]
         if there != list(range(1, len(there) + 1)) or len(there) < epochs:
             raise ConfigError(
-                f"{self.metrics_file} must hold the epochs from 1 on, {epochs} at least, each once, got {len(there)} "
-                f"of them; {_METRICS_REMEDY}"
+                f"{self.metrics_file} must hold the epochs from 1 on,{f' {epochs} at least,' * (epochs > 0)} each "
+                f"once, got {len(there)} of them; {_METRICS_REMEDY}"
             )
         return rows
 

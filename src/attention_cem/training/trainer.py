@@ -155,6 +155,8 @@ class Trainer:
                 raise CheckpointError(f"{paths[-1]}: {error}; use a new run.folder") from None
             restore_state(checkpoint, self.modules, self.optimiser, self.step.meter)
             self.position, self.best, self.seconds = standing
+            if self.best.epoch < self.first_counted <= self.position.epoch < self.config.train.epochs:
+                self.best = Best()  # a version that counted other epochs wrote it
         if self.world.is_main:
             self.best_weights.settle(self.best.epoch)
 
