@@ -49,7 +49,7 @@ def publish(root: Path) -> list[str]:
     experiments = experiments_of(settings, studies)
     compared = [compare_experiment(each, settings) for each in experiments]
     comparisons = headline(compared, settings)
-    missing = missing_of(compared, settings, comparisons)
+    missing = missing_of(compared, settings, comparisons, studies)
     targets = targets_of(root, settings, experiments, comparisons, missing)
     cost = cost_figures(root)
     summary = summary_of(

@@ -13,7 +13,7 @@ from attention_cem.studies import compare
 from attention_cem.studies.curves import shares_at_accuracy
 from attention_cem.training.config_reading import differences
 from studies.publish_matching import AtAccuracy, Match, NotComparableError, Side, match
-from studies.publish_reading import Experiment, Finished
+from studies.publish_reading import Experiment, Finished, StoredStudy
 from studies.publish_settings import PLAIN, WITHOUT_CEM, Settings, Stack
 
 ENVELOPE = (
@@ -88,22 +88,43 @@ def missing_of(
     compared: Sequence[Compared],
     settings: Settings,
     made: Mapping[str, Mapping[str, Any]],
+    studies: Iterable[StoredStudy],
 ) -> list[dict[str, str]]:
-    """Comparisons the settings ask for that no preferred experiment gives, each with the reason."""
+    """Comparisons the settings ask for that no preferred experiment gives, each with the reason.
+
+    Not those of methods that no study runs on the data: nothing is missing there.
+    """
+    planned = _planned(settings, studies)
     told: dict[tuple[str, str], str] = {}
     for each in (missing for one in _preferred(compared, settings) for missing in one.missing):
-        wanted = each.data in settings.data and (each.key in _plain_keys(settings) or (each.a_exists and each.b_exists))
-        if wanted and each.key not in made.get(each.data, {}):
+        wanted = (each.data, each.key) in planned or (each.a_exists and each.b_exists)
+        if each.data in settings.data and wanted and each.key not in made.get(each.data, {}):
             told.setdefault((each.data, each.key), f"{each.study}: {each.reason}")
-    for data in settings.data:
-        for key in _plain_keys(settings):
-            if key not in made.get(data, {}):
-                told.setdefault((data, key), "no study with results on this data has these methods")
+    for data, key in planned:
+        if key not in made.get(data, {}):
+            told.setdefault((data, key), "no study with results on this data has these methods")
     return [{"comparison": f"{data}.{key}", "reason": reason} for (data, key), reason in told.items()]
 
 
-def _plain_keys(settings: Settings) -> list[str]:
-    return [f"{a}_vs_{b}" for a, b in settings.comparisons]
+def _planned(settings: Settings, studies: Iterable[StoredStudy]) -> list[tuple[str, str]]:
+    """Data and key of the settings' comparisons that a target asks for, or whose methods some study runs on the data."""
+    methods: dict[str, set[str]] = {}
+    for stored in studies:
+        for cell in stored.study.cells:
+            methods.setdefault(cell.config.data.name, set()).add(cell.method)
+
+    def runs(data: str, name: str) -> bool:
+        begins = settings.envelopes.get(name)
+        of = methods.get(data, set())
+        return name in of if begins is None else any(method.startswith(begins) for method in of)
+
+    asked = {target.get("comparison") for target in settings.targets}
+    return [
+        (data, key)
+        for data in settings.data
+        for key, names in ((f"{a}_vs_{b}", (a, b)) for a, b in settings.comparisons)
+        if f"{data}.{key}" in asked or all(runs(data, name) for name in names)
+    ]
 
 
 def _preferred(compared: Sequence[Compared], settings: Settings) -> list[Compared]:

@@ -27,6 +27,7 @@ def test_publish__nothing_has_been_run(tmp_path: Path) -> None:
     assert content["comparisons"] == {} and content["cells"] == []
     missing = {each["comparison"]: each["reason"] for each in content["missing"]}
     assert {"cifar10.sound_vs_kmeans_published", "lfw158.sound_vs_noise"} <= set(missing)
+    assert "lfw158.sound_vs_kmeans_best" not in missing, "no study runs these there, and no target asks for them"
     assert content["studies"]["main-cifar10"] | {"sha256": ""} == {
         "file": "studies/main-cifar10.toml",
         "sha256": "",
