@@ -107,7 +107,7 @@ def missing_of(
 
 
 def _planned(settings: Settings, studies: Iterable[StoredStudy]) -> list[tuple[str, str]]:
-    """Data and key of the settings' comparisons that a target asks for, or whose methods some study runs on the data."""
+    """Data and key of the settings' comparisons that a target asks for, or whose methods some study runs on it."""
     methods: dict[str, set[str]] = {}
     for stored in studies:
         for cell in stored.study.cells:
