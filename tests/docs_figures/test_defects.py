@@ -56,11 +56,11 @@ def test_shut_off__documents_train_without_a_defence() -> None:
     assert mean("defect-shut-off", "slot mixture (sound)", "mse") > 1.3 * plain
 
 
-def test_pooling__documents_defend_less_than_the_adversary() -> None:
-    plain = mean("defect-pooling", "noise only", "mse")
+def test_pooling__documents_defend_a_little_and_not_more_than_the_adversary() -> None:
+    plain, adversary = (mean("defect-pooling", method, "mse") for method in ("noise only", "pooling as adversary"))
     documents = ("pooling per dimension (documents)", "pooling, trace (documents)")
-    assert all(mean("defect-pooling", method, "mse") < 1.25 * plain for method in documents)
-    assert mean("defect-pooling", "pooling as adversary", "mse") > 1.3 * plain
+    assert all(1.2 * plain < mean("defect-pooling", method, "mse") < adversary for method in documents)
+    assert adversary > 1.3 * plain
 
 
 def test_few_samples__only_the_memory_still_defends() -> None:

@@ -21,8 +21,8 @@ def warn_if_penalty(name: str, objective: str) -> None:
     if objective == "penalty":
         warnings.warn(
             f"{name}(objective='penalty') trains its attention to make its own penalty small, as the source documents "
-            "do; measured, this switches the defence off. Use it to reproduce and study; objective='likelihood', "
-            "'adversary' or 'frozen', or SlotMixtureCEM, to defend.",
+            "do: what it reports cannot be trusted, and slots end as no defence at all. For studies; to defend use "
+            "objective='likelihood', 'adversary' or 'frozen', or SlotMixtureCEM.",
             StudyOnlyWarning,
             stacklevel=3,
         )
