@@ -11,6 +11,7 @@ from typing import Any
 
 from attention_cem.studies import compare
 from attention_cem.studies.curves import shares_at_accuracy
+from attention_cem.studies.verdicts import ENOUGH_SEEDS
 from attention_cem.training.config_reading import differences
 from studies.publish_matching import AtAccuracy, Match, NotComparableError, Side, match
 from studies.publish_reading import Experiment, Finished, StoredStudy
@@ -20,8 +21,6 @@ ENVELOPE = (
     "{name}: at each accuracy and seed the best of {methods}. The choice is made on the test figures, because stored "
     "results have no MSE on validation images: an envelope that favours {name}"
 )
-ENOUGH_SEEDS = 3
-"""Fewer decide nothing: an interval from two seeds may be narrow by chance."""
 _Side = tuple[str, Mapping[str, list[Finished]]]
 """Name of a side, and its results by method, the runs without a surrogate that its curve ends at included."""
 _FAR_APART = 0.03

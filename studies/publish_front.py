@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attention_cem.studies.verdicts import BETTER, SAME, UNDECIDED, WORSE
-from studies.publish_comparisons import ENOUGH_SEEDS
+from attention_cem.studies.verdicts import BETTER, ENOUGH_SEEDS, SAME, UNDECIDED, WORSE
 from studies.publish_figures import figure_name
 from studies.publish_pages import HOW_MATCHED, studies_table
 from studies.publish_reading import Experiment, Stale, StoredStudy, repeats

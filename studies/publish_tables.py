@@ -151,7 +151,7 @@ def verdict_across(record: Mapping[str, Any]) -> str:
     >>> record = {"outcome": "better", "ssim_a": 0.3, "ssim_b": 0.4, "at_least": False, "accuracy": 0.8}
     >>> verdict_across({**record, "across": [{"accuracy": 0.8, "outcome": "better"}]})
     'better'
-    >>> read = [(0.78, "no difference"), (0.8, "better"), (0.85, "better"), (0.9, "no difference")]
+    >>> read = [(0.78, "undecided"), (0.8, "better"), (0.85, "better"), (0.9, "undecided")]
     >>> verdict_across({**record, "across": [{"accuracy": at, "outcome": outcome} for at, outcome in read]})
     'better, from 80.0 to 85.0 %'
     """

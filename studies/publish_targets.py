@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from studies.publish_comparisons import ENOUGH_SEEDS
+from attention_cem.studies.verdicts import ENOUGH_SEEDS
 from studies.publish_reading import Experiment
 from studies.publish_rows import Row, rows_of, short_commit
 from studies.publish_settings import Settings

@@ -52,8 +52,8 @@ def _efforts() -> list[str]:
 def _verdicts() -> list[str]:
     first = {seed: [(0.8, 0.02 + seed / 1e4), (0.9, 0.01)] for seed in range(3)}
     second = {seed: [(0.8, 0.03 + seed / 1e4), (0.9, 0.02)] for seed in range(3)}
-    one = {0: first[0]}
-    pairs = ((first, second), (second, first), (first, first), (one, {0: second[0]}), (one, second))
+    one, two = {0: first[0]}, {seed: first[seed] for seed in (0, 1)}
+    pairs = ((first, second), (second, first), (first, first), (one, {0: second[0]}), (one, second), (two, second))
     return [compare_at(a, b, 0.85).text for a, b in pairs] + [compare_at(first, second, 0.99).text]
 
 

@@ -58,19 +58,26 @@ def test_compare_at__the_other_way_round_is_worse_by_the_inverse() -> None:
 def test_compare_at__noise_between_seeds_is_no_difference() -> None:
     noisy = {0: [(0.8, 0.02), (0.9, 0.01)], 1: [(0.8, 0.03), (0.9, 0.02)], 2: [(0.8, 0.01), (0.9, 0.005)]}
     other = {0: [(0.8, 0.03), (0.9, 0.02)], 1: [(0.8, 0.01), (0.9, 0.005)], 2: [(0.8, 0.02), (0.9, 0.01)]}
-    assert compare_at(noisy, other, 0.85).outcome == "no difference"
-    assert compare_at(noisy, other, 0.85).text.startswith("no difference at 85.0 % accuracy: ")
+    assert compare_at(noisy, other, 0.85).outcome == "no difference shown"
+    assert compare_at(noisy, other, 0.85).text.startswith("no difference shown at 85.0 % accuracy: ")
 
 
 def test_compare_at__a_difference_below_the_smallest_that_matters_is_none() -> None:
     assert compare_at(STRONG, WEAK, 0.85, smallest_difference=0.0149).outcome == "better"
-    assert compare_at(STRONG, WEAK, 0.85, smallest_difference=0.0151).outcome == "no difference"
+    assert compare_at(STRONG, WEAK, 0.85, smallest_difference=0.0151).outcome == "no difference shown"
 
 
 def test_compare_at__one_seed_decides_nothing() -> None:
     matched = compare_at({0: STRONG[0]}, {0: WEAK[0]}, 0.85)
     assert (matched.outcome, matched.ci95) == ("undecided", None)
     assert matched.text == "undecided at 85.0 % accuracy: +100.0 % MSE, but 1 seed gives no interval"
+
+
+def test_compare_at__two_seeds_have_an_interval_and_decide_nothing() -> None:
+    matched = compare_at({s: STRONG[s] for s in (0, 1)}, {s: WEAK[s] for s in (0, 1)}, 0.85)
+    assert matched.outcome == "undecided" and matched.ci95 is not None and matched.ci95[0] > 0
+    assert matched.text.startswith("undecided at 85.0 % accuracy: ")
+    assert matched.text.endswith("(2 seeds, fewer than 3)")
 
 
 def test_compare_at__different_seeds_use_welch() -> None:

@@ -257,7 +257,7 @@ baseline = "num_slots 4"
 "data.name" = "cifar10"
 "surrogate.name" = "slot_mixture"
 [matrix]
-seed = [0, 1]
+seed = [0, 1, 2]
 lambda = [0.1, 0.3, 1.0]
 "surrogate.arguments.num_slots" = [1, 4]
 """

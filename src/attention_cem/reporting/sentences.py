@@ -68,9 +68,12 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
      "在准确率 {0} % 处不可比较：两条曲线并未都达到该处"),
     (rf"undecided at {_NUMBER} % accuracy: {_NUMBER} % MSE, but ([\d and]+) seeds? gives? no interval",
      "在准确率 {0} % 处未定：MSE {1} %，但 {2} 个种子给不出区间"),
+    (rf"undecided at {_NUMBER} % accuracy: {_NUMBER} % MSE, 95 % CI {_NUMBER} % to {_NUMBER} % \(([\d and]+) seeds, "
+     rf"fewer than {_NUMBER}\)",
+     "在准确率 {0} % 处未定：MSE {1} %，95 % 区间 {2} % 至 {3} %（{4} 个种子，少于 {5} 个）"),
     *((rf"{outcome} at {_NUMBER} % accuracy: {_NUMBER} % MSE, 95 % CI {_NUMBER} % to {_NUMBER} % \(([\d and]+) seeds\)",
        f"在准确率 {{0}} % 处{chinese}：MSE {{1}} %，95 % 区间 {{2}} % 至 {{3}} %（{{4}} 个种子）")
-      for outcome, chinese in (("better", "更好"), ("worse", "更差"), ("no difference", "无差异"))),
+      for outcome, chinese in (("better", "更好"), ("worse", "更差"), ("no difference(?: shown)?", "未见差别"))),
     (rf"{_NUMBER} of {_NUMBER} runs have no passing receipt: their MSE may be lower than measured",
      "{1} 个运行中有 {0} 个凭据未通过：其 MSE 可能低于测得值"),
     (rf"{_NUMBER} seeds?: at least 3 are needed for a claim", "{0} 个种子：至少需要 3 个才能下结论"),

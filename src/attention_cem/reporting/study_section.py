@@ -12,7 +12,7 @@ from attention_cem.reporting.sources import RunView, StudyView, objects, strings
 from attention_cem.reporting.texts import bilingual, clip, figure, say, sentence
 from attention_cem.reporting.words import DEFINITIONS_ZH, STUDY_DEFINITIONS_ZH
 
-_OUTCOMES = ("better", "worse", "no difference", "undecided", "not comparable")
+_OUTCOMES = ("better", "worse", "no difference", "no difference shown", "undecided", "not comparable")
 
 
 @dataclass(frozen=True)

@@ -237,7 +237,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "cautions": ("with care", "注意"),
     "out_better": ("better", "更好"),
     "out_worse": ("worse", "更差"),
-    "out_no difference": ("no difference", "无差异"),
+    "out_no difference": ("no difference shown", "未见差别"),
+    "out_no difference shown": ("no difference shown", "未见差别"),
     "out_undecided": ("undecided", "未定"),
     "out_not comparable": ("not comparable", "不可比较"),
     "some_runs": (

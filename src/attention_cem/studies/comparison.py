@@ -31,7 +31,8 @@ pairs                  list, every two methods on the same data once: ``a``, ``b
                        ``cost_ratio`` (seconds per epoch of ``a`` over ``b``, or null), ``cautions``: list of sentences
 =====================  ================================================================================================
 
-``outcome`` is ``better``, ``worse``, ``no difference``, ``undecided`` (no interval) or ``not comparable``.
+``outcome`` is ``better``, ``worse``, ``no difference shown`` (earlier files: ``no difference``), ``undecided`` (fewer
+than three seeds) or ``not comparable``.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from typing import Any
 
 from attention_cem.studies.curves import Point, hypervolume, pareto_front
 from attention_cem.studies.intervals import mean_interval
-from attention_cem.studies.verdicts import NOT_COMPARABLE, SeedCurves, compare_at, overlap
+from attention_cem.studies.verdicts import ENOUGH_SEEDS, NOT_COMPARABLE, SeedCurves, compare_at, overlap
 
 COMPARISON_FORMAT = "attention-cem/comparison"
 COMPARISON_VERSION = 1
@@ -82,7 +83,7 @@ def compare(
         baseline: method that every other one is compared with; without it, every two are.
 
     >>> points = [{"method": m, "data": "d", "seed": s, "accuracy": a, "mse": k * (1 - a) + s / 1000}
-    ...           for m, k in (("one", 0.2), ("two", 0.1)) for s in (0, 1) for a in (0.8, 0.9)]
+    ...           for m, k in (("one", 0.2), ("two", 0.1)) for s in (0, 1, 2) for a in (0.8, 0.9)]
     >>> compare(points, accuracies=[0.85])["pairs"][0]["outcome"]
     'better'
     """
@@ -243,8 +244,8 @@ def _cautions(first: SeedCurves, second: SeedCurves, points: _Points) -> list[st
     if unsure:
         told.append(f"{unsure} of {len(points)} runs have no passing receipt: their MSE may be lower than measured")
     fewest = min(len(first), len(second))
-    if fewest < 3:
-        told.append(f"{fewest} seed{'s' * (fewest != 1)}: at least 3 are needed for a claim")
+    if fewest < ENOUGH_SEEDS:
+        told.append(f"{fewest} seed{'s' * (fewest != 1)}: at least {ENOUGH_SEEDS} are needed for a claim")
     if set(first) != set(second):
         told.append("the methods have different seeds: the interval is Welch's and wider")
     return told

@@ -11,8 +11,10 @@ from typing import Any
 from attention_cem.studies.curves import Point, common_range, mse_at_accuracy
 from attention_cem.studies.intervals import Estimate, difference_interval
 
-BETTER, WORSE, SAME = "better", "worse", "no difference"
+BETTER, WORSE, SAME = "better", "worse", "no difference shown"
 UNDECIDED, NOT_COMPARABLE = "undecided", "not comparable"
+ENOUGH_SEEDS = 3
+"""Fewer decide nothing: an interval from two seeds may be narrow by chance."""
 LEAST_MSE = 1e-10
 """Ratios need positive figures; the audit floors the MSE of a perfect reconstruction at the same value."""
 
@@ -26,7 +28,8 @@ class Matched:
 
     Args:
         accuracy: at which both were read.
-        outcome: ``better``, ``worse``, ``no difference``, ``undecided`` or ``not comparable``; about the first method.
+        outcome: ``better``, ``worse``, ``no difference shown``, ``undecided`` (fewer than `ENOUGH_SEEDS`) or
+            ``not comparable``; about the first method.
         text: the same in words.
         mse_first: MSE of the first method at that accuracy, one per seed.
         mse_second: of the second.
@@ -74,12 +77,12 @@ def compare_at(first: SeedCurves, second: SeedCurves, accuracy: float, *, smalle
         first: points of each seed.
         second: the same of the other method.
         accuracy: where to compare.
-        smallest_difference: a difference of the mean MSE below this is no difference, however sure.
+        smallest_difference: a difference of the mean MSE below this does not count, however sure.
 
-    >>> one = {0: [(0.8, 0.030), (0.9, 0.010)], 1: [(0.8, 0.032), (0.9, 0.012)]}
-    >>> other = {0: [(0.8, 0.020), (0.9, 0.008)], 1: [(0.8, 0.022), (0.9, 0.008)]}
+    >>> one = {seed: [(0.8, 0.030), (0.9, 0.010 + seed / 1000)] for seed in (0, 1, 2)}
+    >>> other = {seed: [(0.8, 0.020), (0.9, 0.008)] for seed in (0, 1, 2)}
     >>> compare_at(one, other, 0.85).text
-    'better at 85.0 % accuracy: +44.7 % MSE, 95 % CI +22.5 % to +71.1 % (2 seeds)'
+    'better at 85.0 % accuracy: +46.4 % MSE, 95 % CI +37.8 % to +55.5 % (3 seeds)'
     >>> compare_at(one, {0: [(0.5, 0.1)]}, 0.85).text
     'not comparable at 85.0 % accuracy: the curves do not both reach it'
     """
@@ -94,7 +97,8 @@ def compare_at(first: SeedCurves, second: SeedCurves, accuracy: float, *, smalle
     ours, theirs = ([max(mse, LEAST_MSE) for mse in side if mse is not None] for side in values)
     logs = difference_interval([math.log(v) for v in ours], [math.log(v) for v in theirs], paired=paired)
     change, ci95 = _relative(logs)
-    outcome = _outcome(ci95, fmean(ours) - fmean(theirs), smallest_difference)
+    enough = min(len(ours), len(theirs)) >= ENOUGH_SEEDS
+    outcome = _outcome(ci95, fmean(ours) - fmean(theirs), smallest_difference) if enough else UNDECIDED
     text = _text(outcome, at, change, ci95, len(ours), len(theirs))
     return Matched(accuracy, outcome, text, tuple(ours), tuple(theirs), change, ci95, paired)
 
@@ -122,4 +126,5 @@ def _text(
     if ci95 is None:
         told = "1 seed gives" if seeds == "1" else f"{seeds} seeds give"
         return f"undecided at {at}: {figure}, but {told} no interval"
-    return f"{outcome} at {at}: {figure}, 95 % CI {100 * ci95[0]:+.1f} % to {100 * ci95[1]:+.1f} % ({seeds} seeds)"
+    few = f", fewer than {ENOUGH_SEEDS}" if min(seeds_first, seeds_second) < ENOUGH_SEEDS else ""
+    return f"{outcome} at {at}: {figure}, 95 % CI {100 * ci95[0]:+.1f} % to {100 * ci95[1]:+.1f} % ({seeds} seeds{few})"
