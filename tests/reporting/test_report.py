@@ -11,6 +11,7 @@ from attention_cem.auditing.information import ASSUMPTIONS
 from attention_cem.reporting import ReportError, read_sources, write_report
 from attention_cem.reporting.words import ASSUMPTIONS_ZH, DEFINITIONS_ZH, STUDY_DEFINITIONS_ZH, WORDS
 from attention_cem.studies.comparison import DEFINITIONS
+from attention_cem.training.chance_alarm import ChanceAlarm
 from tests.reporting.folders import HOSTILE, make_run, make_study
 
 
@@ -109,6 +110,15 @@ def test_report__alarms_are_said_in_both_languages(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", alarms=("2.0 slots hold almost no samples",), audited=False)
     page = write_report([run], tmp_path / "page.html").read_text()
     assert "2.0 slots hold almost no samples" in page and "2.0 个槽几乎没有样本" in page
+
+
+def test_report__model_that_learned_nothing_is_said_in_red_without_a_surrogate_too(tmp_path: Path) -> None:
+    said = ChanceAlarm(num_classes=10, patience=1).update(0.1)
+    assert said is not None
+    run = make_run(tmp_path / "run", surrogate="none", alarms=(said,), audited=False)
+    page = write_report([run], tmp_path / "page.html").read_text()
+    assert any(said in box and "什么也没学到" in box for box in re.findall(r'<div class="bad".*?</div>', page))
+    assert 'class="good"' not in page
 
 
 def test_report__unaudited_run_says_that_nothing_is_known(tmp_path: Path) -> None:

@@ -143,3 +143,13 @@ def test_comparison_of__says_what_is_done_failed_and_missing(tmp_path: Path) -> 
         "missing": [cell.id for cell in missing],
     }
     assert content["methods"]["none"]["points"][0]["run"] == f"runs/{done.id}"
+
+
+def test_result_of__says_what_the_training_warned_of_in_its_last_epoch(tmp_path: Path) -> None:
+    headline = {"mse": 0.06, "ci95": [0.05, 0.07], "psnr": 12.0, "ssim": 0.1, "attack": "ridge", "status": "passed"}
+    audit = {"headline": {**headline, "note": ""}, "warnings": ["of the audit"], "attacks": [], "budget": "screening"}
+    facts = {"test": {"accuracy": 0.1}, "best_accuracy": 0.1, "best_epoch": 3}
+    row = {"seconds": 1.0, "images_per_s": 1.0, "alarms": ["nothing is learned"]}
+    cell = load_study(stub.write_study(tmp_path)).cells[0]
+    made = result_of("s", cell, facts=facts, metrics=[{**row, "alarms": []}, row], audit=audit, seconds={})
+    assert made["warnings"] == ["training: nothing is learned", "of the audit"]

@@ -36,29 +36,22 @@ def health_of(run: RunView) -> Health:
     """Judge by the recorded shut-off share, λ and alarms; thresholds are those of the run's own alarm."""
     name = str(run.config.get("surrogate.name", "none"))
     last: dict[str, Any] = run.metrics[-1] if run.metrics else {}
+    bad, notes = _alarm_sentences(run.metrics)
     if name == "none":
         terms = penalties(last)
         names = ", ".join(f"{penalty} {figure(value)}" for penalty, value in terms.items())
-        return Health([], [], say("health_penalties", names=names) if terms else say("health_none"), [])
-    bad: list[Markup] = []
+        good = say("health_penalties", names=names) if terms else say("health_none")
+        return Health(bad, notes, None if bad else good, [])
     share = number((run.facts or {}).get("shutoff_share_when_active"))
     if share is None:
         share = number(last.get("shutoff_share"))
+    first: list[Markup] = []
     if share is not None and share > _TOO_MUCH:
         key = "shut_off_all" if share >= _NEARLY_ALL else "shut_off_part"
-        bad.append(say(key, name=name, share=whole_percent(share)))
+        first.append(say(key, name=name, share=whole_percent(share)))
     if run.metrics and not any(number(row.get("lambd")) for row in run.metrics):
-        bad.append(say("health_never", name=name))
-    now = _alarms(last)
-    bad += [say("health_alarm") + " " + sentence(text) for text in now]
-    kinds = {_kind(text) for text in now}
-    notes: list[Markup] = []
-    for row in run.metrics[:-1]:
-        for text in _alarms(row):
-            if _kind(text) not in kinds and len(notes) < _MOST_ALARMS:
-                kinds.add(_kind(text))
-                where = Markup(" ({} {}) ").format(say("epoch"), figure(row.get("epoch")))
-                notes.append(say("health_earlier") + where + sentence(text))
+        first.append(say("health_never", name=name))
+    bad = [*first, *bad]
     failed = number(last.get("nonfinite_steps"))
     if failed:
         bad.append(say("nonfinite", count=figure(failed)))
@@ -71,6 +64,20 @@ def health_of(run: RunView) -> Health:
             share=whole_percent(0.0 if share is None else share),
         )
     return Health(bad, notes, good, _vitals(last))
+
+
+def _alarm_sentences(metrics: list[dict[str, Any]]) -> tuple[list[Markup], list[Markup]]:
+    """Alarms of the last epoch, and those of earlier ones that it does not have."""
+    now = _alarms(metrics[-1]) if metrics else []
+    kinds = {_kind(text) for text in now}
+    earlier: list[Markup] = []
+    for row in metrics[:-1]:
+        for text in _alarms(row):
+            if _kind(text) not in kinds and len(earlier) < _MOST_ALARMS:
+                kinds.add(_kind(text))
+                where = Markup(" ({} {}) ").format(say("epoch"), figure(row.get("epoch")))
+                earlier.append(say("health_earlier") + where + sentence(text))
+    return [say("health_alarm") + " " + sentence(text) for text in now], earlier
 
 
 def penalties(row: dict[str, Any]) -> dict[str, float]:

@@ -87,7 +87,7 @@ def result_of(
         "receipt_ok": headline["status"] == "passed",
         "budget": audit["budget"],
         "attacks": {entry["name"]: _attack(entry) for entry in audit["attacks"]},
-        "warnings": list(audit["warnings"]),
+        "warnings": [*(f"training: {text}" for text in _last_alarms(metrics)), *audit["warnings"]],
         "shutoff_share": facts.get("shutoff_share_when_active"),
         "floor_mse": audit.get("floor_mse"),
         "floor_waves": audit.get("floor_waves"),
@@ -229,6 +229,10 @@ def _told_commit() -> str | None:
 def _git(folder: Path, *arguments: str) -> str:
     done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=True)
     return done.stdout.strip()
+
+
+def _last_alarms(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(metrics[-1].get("alarms") or ()) if metrics else []
 
 
 def _attack(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from attention_cem.training.toml_writing import to_toml
 
 _MAX_METRICS_BYTES = 1 << 30
 _METRICS_REMEDY = "bring back a copy of it, or train the run again in another run.folder"
-_NUMBERS = ("nonfinite_steps", "lambd", "seconds", "images_per_s")
+_NUMBERS = ("balanced_accuracy", "nonfinite_steps", "lambd", "seconds", "images_per_s")
 _NUMBERS_OR_NULL = ("rob_loss", "shutoff_share")
 
 

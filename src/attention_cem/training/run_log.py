@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from attention_cem.surrogates import SelfDeceptionAlarm
 from attention_cem.training.activation import SurrogateMode
+from attention_cem.training.chance_alarm import ChanceAlarm
 from attention_cem.training.config import Config
 from attention_cem.training.evaluation import Score
 from attention_cem.training.leakage_monitor import Leakage
@@ -105,14 +106,22 @@ class RunLog:
         observer: who watches.
         is_main: whether this process writes.
         position: where the run starts or continues.
+        chance: what tells a model that learns nothing.
     """
 
     def __init__(
-        self, config: Config, folder: RunFolder, observer: Observer, is_main: bool, position: Position
+        self,
+        config: Config,
+        folder: RunFolder,
+        observer: Observer,
+        is_main: bool,
+        position: Position,
+        chance: ChanceAlarm,
     ) -> None:
         self._folder, self._observer, self._is_main = folder, observer, is_main
         self._said: set[str] = set()
         self._alarm = SelfDeceptionAlarm()
+        self._chance = chance
         self._nonfinite = 0
         self._tensorboard: TensorBoardLog | None = None
         if is_main:
@@ -145,10 +154,13 @@ class RunLog:
             self._tensorboard.close()
 
     def _alarms(self, row: Mapping[str, Any], mode: SurrogateMode) -> list[str]:
+        learning = self._chance.update(row["balanced_accuracy"])
+        said = [] if learning is None else [learning]
         if mode is not SurrogateMode.ACTIVE or row["rob_loss"] is None:
-            return []
+            return said
         figures = {name.removeprefix("surrogate."): value for name, value in row.items()}
-        return self._alarm.update({name: value for name, value in figures.items() if isinstance(value, int | float)})
+        numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
+        return [*said, *self._alarm.update(numbers)]
 
     def _warn(self, row: Mapping[str, Any]) -> None:
         if row["nonfinite_steps"] > self._nonfinite:

@@ -24,6 +24,7 @@ from attention_cem.training.building import (
     uses_bf16,
     uses_cuda_graph,
 )
+from attention_cem.training.chance_alarm import ChanceAlarm, patience
 from attention_cem.training.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -162,7 +163,8 @@ class Trainer:
 
     def run(self, stop: StopRequest) -> None:
         """Train to the last epoch; raises `TrainingInterrupted` after a stop request, with a checkpoint left."""
-        log = RunLog(self.config, self.folder, self.observer, self.world.is_main, self.position)
+        chance = ChanceAlarm(self.num_classes, patience=patience(len(self.images.train)))
+        log = RunLog(self.config, self.folder, self.observer, self.world.is_main, self.position, chance)
         if self.world.is_main:
             self.observer.started(self._facts_at_start())
             self._say_if_never_active()
