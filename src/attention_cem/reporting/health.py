@@ -40,8 +40,8 @@ def health_of(run: RunView) -> Health:
     if name == "none":
         terms = penalties(last)
         names = ", ".join(f"{penalty} {figure(value)}" for penalty, value in terms.items())
-        good = say("health_penalties", names=names) if terms else say("health_none")
-        return Health(bad, notes, None if bad else good, [])
+        protected = say("health_penalties", names=names) if terms else say("health_none")
+        return Health(bad, notes, None if bad else protected, [])
     share = number((run.facts or {}).get("shutoff_share_when_active"))
     if share is None:
         share = number(last.get("shutoff_share"))

@@ -1,4 +1,4 @@
-"""ChanceAlarm: says when a model learns nothing, as under a defence that was strong before there was anything to defend."""
+"""ChanceAlarm: says when a model learns nothing, as under a defence too strong too early."""
 
 from dataclasses import dataclass
 from math import ceil
