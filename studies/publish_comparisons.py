@@ -10,10 +10,10 @@ from statistics import fmean
 from typing import Any
 
 from attention_cem.studies import compare
-from attention_cem.studies.curves import shares_at_accuracy
+from attention_cem.studies.curves import pareto_front
 from attention_cem.studies.verdicts import ENOUGH_SEEDS
-from attention_cem.training.config_reading import differences
-from studies.publish_matching import AtAccuracy, Match, NotComparableError, Side, match
+from studies.publish_cautions import Members, cautions, read_from
+from studies.publish_matching import AtAccuracy, NotComparableError, Side, match
 from studies.publish_reading import Experiment, Finished, StoredStudy
 from studies.publish_settings import PLAIN, WITHOUT_CEM, Settings, Stack
 
@@ -21,9 +21,8 @@ ENVELOPE = (
     "{name}: at each accuracy and seed the best of {methods}. The choice is made on the test figures, because stored "
     "results have no MSE on validation images: an envelope that favours {name}"
 )
-_Side = tuple[str, Mapping[str, list[Finished]]]
-"""Name of a side, and its results by method, the runs without a surrogate that its curve ends at included."""
-_FAR_APART = 0.03
+_Side = tuple[str, Members]
+"""Name of a side, and its results by method."""
 
 
 @dataclass(frozen=True)
@@ -188,66 +187,57 @@ def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[s
         smallest_difference=experiment.smallest_difference,
     )
     used = [[each for each in _all(members) if each.seed in found.seeds] for _, members in sides]
+    runs = list({(each.study, each.result["cell"]): each for group in used for each in group}.values())
     nadir = [each for each in experiment.finished if each.data == data]
     reference = experiment.reference or (
         min(each.result["accuracy"] for each in nadir),
         min(each.result["mse"] for each in nadir),
     )
-    points = [
+    own = [
         each.point(name)
         for (name, members), group in zip(sides, used, strict=True)
         for each in group
         if each.method in members
     ]
-    summary = compare(points, reference=reference)
-    volumes = [summary["methods"][name]["hypervolume"]["mean"] for name, _ in sides]
-    notes = [_envelope_note(name, members) for name, members in sides if len(members) > 1]
+    methods = compare(own, reference=reference)["methods"]
+    volumes = [methods[name]["hypervolume"]["mean"] for name, _ in sides]
+    decisive = _short(found.decisive, of_a, of_b, found.at_least)
     return {
         "a": name_a,
         "b": name_b,
         "data": data,
         "study": experiment.name,
         "epochs": experiment.epochs,
-        "accuracy": found.decisive.matched.accuracy,
+        **decisive,
         "accuracy_from": found.chosen,
-        "mse_gain": found.decisive.gain,
         "at_least": found.at_least,
-        "ci95": None if found.decisive.ci95 is None else list(found.decisive.ci95),
         "seeds": len(found.seeds),
         "seed_list": list(found.seeds),
         "left_out_seeds": {str(seed): reason for seed, reason in found.left_out.items()},
-        "outcome": found.decisive.matched.outcome,
         "text": found.decisive.matched.text,
         "mse_a": list(found.decisive.matched.mse_first),
         "mse_b": list(found.decisive.matched.mse_second),
-        "ssim_a": _ssim_at(found.decisive.matched.accuracy, found.decisive.best_a, of_a, found.at_least),
-        "ssim_b": _ssim_at(found.decisive.matched.accuracy, found.decisive.best_b, of_b, False),
+        "own_until": _own_until(of_a, found.seeds),
         **_variants(found.decisive, of_a, of_b),
         "overlap": list(found.overlap),
         "across": [_short(each, of_a, of_b, found.at_least) for each in found.across],
         "hypervolume": {"a": volumes[0], "b": volumes[1], "reference": list(reference)},
-        "cost_ratio": summary["pairs"][0]["cost_ratio"],
-        "budgets": sorted({each.budget for group in used for each in group}),
-        "receipts": {"passed": sum(point["receipt_ok"] for point in points), "runs": len(points)},
+        "budgets": sorted({each.budget for each in runs}),
+        "receipts": {"passed": sum(each.passed for each in runs), "runs": len(runs)},
+        "never_learned": sum(each.never_learned for each in runs),
         "config_hashes": {"a": _hashes(used[0]), "b": _hashes(used[1])},
-        "commits": sorted({each.commit for group in used for each in group}),
-        "notes": notes,
-        "cautions": [
-            *summary["pairs"][0]["cautions"],
-            *_left_out(found),
-            *_at_least(found, name_a, name_b),
-            *_far_apart(found, sides),
-            *_trained_differently(of_a, of_b),
-        ],
+        "commits": sorted({each.commit for each in runs}),
+        "notes": [_envelope_note(name, members) for name, members in sides if len(members) > 1],
+        "cautions": cautions(found, sides, list(decisive["undefended_share"].values()), runs),
     }
 
 
-def _all(members: Mapping[str, list[Finished]]) -> list[Finished]:
+def _all(members: Members) -> list[Finished]:
     """Every run once, though several methods may end at it."""
     return list({(each.method, each.cell.id): each for group in members.values() for each in group}.values())
 
 
-def _curves(members: Mapping[str, list[Finished]]) -> Side:
+def _curves(members: Members) -> Side:
     curves: dict[int, dict[str, list[tuple[float, float]]]] = {}
     for method, group in members.items():
         for seed in {each.seed for each in group if each.method == method}:
@@ -256,23 +246,42 @@ def _curves(members: Mapping[str, list[Finished]]) -> Side:
     return curves
 
 
-def _ssim_at(
-    accuracy: float, read: Mapping[int, str], members: Mapping[str, list[Finished]], or_above: bool
-) -> float | None:
-    """SSIM of the runs that the MSE at an accuracy was read from, in the same shares; mean over seeds.
+def _ssim(read: Iterable[Sequence[tuple[Finished, float]]]) -> float | None:
+    """SSIM of the runs that an MSE was read from, in the same shares; mean over seeds.
 
     None where a run has none: images smaller than its window.
     """
     by_seed = []
-    for seed, method in read.items():
-        of = {(each.result["accuracy"], each.result["mse"]): each for each in members[method] if each.seed == seed}
-        shares = shares_at_accuracy(of, accuracy, or_above=or_above)
-        figures = [of[point].result.get("ssim") for point, _ in shares]
+    for shares in read:
+        figures = [each.result.get("ssim") for each, _ in shares]
         known = [float(ssim) for ssim in figures if ssim is not None and math.isfinite(ssim)]
-        if len(known) < len(shares):
+        if len(known) < len(figures):
             return None
         by_seed.append(sum(share * ssim for ssim, (_, share) in zip(known, shares, strict=True)))
     return fmean(by_seed)
+
+
+def _undefended(read: Iterable[Sequence[tuple[Finished, float]]], members: Members) -> float:
+    """The share that runs without a surrogate have which are not the side's own; mean over seeds."""
+    return fmean(sum(share for each, share in shares if each.method not in members) for shares in read)
+
+
+def _own_until(members: Members, seeds: Iterable[int]) -> float | None:
+    """The accuracy up to which a side has own runs: of each seed the most accurate on its curve; mean over seeds.
+
+    The mean, as the accuracies in the tables of settings are. None where a seed's curve has no own run.
+    """
+    highest = []
+    for seed in seeds:
+        own = []
+        for method, group in members.items():
+            of = [each for each in group if each.seed == seed]
+            front = set(pareto_front((each.result["accuracy"], each.result["mse"]) for each in of))
+            figures = [(each.result["accuracy"], each.result["mse"]) for each in of if each.method == method]
+            own += [point[0] for point in figures if point in front]
+        highest.append(max(own, default=None))
+    known = [each for each in highest if each is not None]
+    return fmean(known) if known and len(known) == len(highest) else None
 
 
 def _variants(at: AtAccuracy, of_a: Mapping[str, Any], of_b: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,14 +290,18 @@ def _variants(at: AtAccuracy, of_a: Mapping[str, Any], of_b: Mapping[str, Any]) 
     return {key: {str(seed): name for seed, name in best.items()} for key, best, members in both if len(members) > 1}
 
 
-def _short(at: AtAccuracy, of_a: Mapping[str, Any], of_b: Mapping[str, Any], at_least: bool) -> dict[str, Any]:
+def _short(at: AtAccuracy, of_a: Members, of_b: Members, at_least: bool) -> dict[str, Any]:
+    """A comparison at one accuracy."""
+    read_a = read_from(at, at.best_a, of_a, or_above=at_least)
+    read_b = read_from(at, at.best_b, of_b, or_above=False)
     return {
         "accuracy": at.matched.accuracy,
         "mse_gain": at.gain,
         "ci95": None if at.ci95 is None else list(at.ci95),
         "outcome": at.matched.outcome,
-        "ssim_a": _ssim_at(at.matched.accuracy, at.best_a, of_a, at_least),
-        "ssim_b": _ssim_at(at.matched.accuracy, at.best_b, of_b, False),
+        "ssim_a": _ssim(read_a),
+        "ssim_b": _ssim(read_b),
+        "undefended_share": {"a": _undefended(read_a, of_a), "b": _undefended(read_b, of_b)},
     }
 
 
@@ -298,40 +311,3 @@ def _hashes(group: Iterable[Finished]) -> list[str]:
 
 def _envelope_note(name: str, members: Mapping[str, Any]) -> str:
     return ENVELOPE.format(name=name, methods=", ".join(members))
-
-
-def _left_out(found: Match) -> list[str]:
-    return [f"seed {seed} is left out: {reason}" for seed, reason in found.left_out.items()]
-
-
-def _at_least(found: Match, name_a: str, name_b: str) -> list[str]:
-    """Said where the ratio is a lower bound."""
-    if not found.at_least:
-        return []
-    told = f"in some seeds every efficient run of {name_a} is more accurate than the accuracy at which {name_b} is read"
-    return [f"{told}: its least accurate one counts, and the ratio is a lower bound"]
-
-
-def _far_apart(found: Match, sides: Sequence[_Side]) -> list[str]:
-    """Sides of which a seed's MSE is read between runs that lie far from each other in accuracy."""
-    accuracy, told = found.decisive.matched.accuracy, []
-    for (name, members), best in zip(sides, (found.decisive.best_a, found.decisive.best_b), strict=True):
-        widest = 0.0
-        for seed, method in best.items():
-            points = [(each.result["accuracy"], each.result["mse"]) for each in members[method] if each.seed == seed]
-            ends = [point[0] for point, share in shares_at_accuracy(points, accuracy, or_above=True) if share > 0]
-            widest = max(widest, max(ends) - min(ends))
-        if widest > _FAR_APART:
-            told.append(f"{name} is read between runs up to {100 * widest:.1f} points of accuracy apart")
-    return told
-
-
-def _trained_differently(of_a: Mapping[str, list[Finished]], of_b: Mapping[str, list[Finished]]) -> list[str]:
-    """Settings of data, model and training (not of defence, surrogate or seed) in which the two sides differ."""
-    told: dict[str, None] = {}
-    for one in (group[0] for group in of_a.values()):
-        for other in (group[0] for group in of_b.values()):
-            for line in differences(one.cell.config, other.cell.config):
-                if line.startswith(("train.", "data.", "model.")) and not line.startswith("train.seed:"):
-                    told[f"{one.method} and {other.method} are trained differently: {line}"] = None
-    return list(told)

@@ -8,7 +8,6 @@ from typing import Any
 
 from studies.publish_reading import Experiment
 from studies.publish_rows import Row, rows_of
-from studies.publish_settings import WITHOUT_CEM
 from studies.publish_tables import NOTHING, number, spread, table, targets_table
 from studies.publish_targets import SETTING
 
@@ -58,34 +57,28 @@ def _alone(figures: Mapping[str, Any]) -> list[str]:
 
 def _study(experiment: Experiment, data: str) -> str:
     rows = rows_of(experiment, data)
-    plain = [row for row in rows if row.method == WITHOUT_CEM]
-    base = [cost.mean for row in plain if (cost := row.cost("seconds_per_epoch")) is not None]
-    mean_base = sum(base) / len(base) if base else None
     head = [
         "method",
         "σ",
         "λ or weight",
         "runs",
         "s per epoch",
-        f"over {WITHOUT_CEM}",
         "images/s",
         "training s",
         "audit s",
     ]
-    lines = [_line(row, mean_base) for row in rows]
+    lines = [_line(row) for row in rows]
     caption = f"{experiment.name}, {data}, batch {_batches(rows)}, {_devices(rows)}"
     return f"{caption}\n\n{table([*head, 'study · config · commit'], lines)}"
 
 
-def _line(row: Row, base: float | None) -> list[str]:
-    seconds = row.cost("seconds_per_epoch")
+def _line(row: Row) -> list[str]:
     return [
         row.method,
         number(row.sigma),
         row.strength,
         str(row.seeds),
-        spread(seconds, 2),
-        NOTHING if not base or seconds is None else f"{seconds.mean / base:.2f}×",
+        spread(row.cost("seconds_per_epoch"), 2),
         spread(row.cost("images_per_s"), 0),
         spread(row.cost("train_seconds"), 0),
         spread(row.cost("audit_seconds"), 0),

@@ -18,6 +18,7 @@ from studies.publish_tables import (
     interval,
     table,
     targets_table,
+    undefended,
     verdict_across,
 )
 
@@ -89,13 +90,24 @@ def front_block(
             _gain(record),
             interval(record["ci95"], at_least=record["at_least"]),
             both_ssim(record, 2),
+            undefended(record),
             str(record["seeds"]),
             verdict_across(record),
             f"`{record['study']}`",
         ]
         for record in wanted
     ]
-    head = ["comparison", "accuracy %", "MSE ratio", "95 % interval", "SSIM of each", "seeds", "verdict", "study"]
+    head = [
+        "comparison",
+        "accuracy %",
+        "MSE ratio",
+        "95 % interval",
+        "SSIM of each",
+        "undefended %",
+        "seeds",
+        "verdict",
+        "study",
+    ]
     named = [each for each in experiments if each.name == wanted[0]["study"]]
     met, missed, open_ = (sum(target["met"] is state for target in targets) for state in (True, False, None))
     screened = sum(target["met"] is True and target.get("proven") is False for target in targets)

@@ -10,7 +10,7 @@ from attention_cem.studies import compare
 from studies.publish_comparisons import Compared
 from studies.publish_figures import figure_name
 from studies.publish_reading import Experiment, StoredStudy
-from studies.publish_rows import Row, rows_of
+from studies.publish_rows import Row, rows_of, short_commit
 from studies.publish_settings import Page, Settings
 from studies.publish_tables import (
     across_table,
@@ -37,15 +37,19 @@ and nothing is extrapolated. Geometric mean over seeds, 95 % Student's t interva
 the study names none that they all cover. "≥" marks a lower bound: the first side is more accurate than the second ever
 is, in some seeds, and counts with its least accurate efficient run there, its SSIM too; it can only say "better". Where
 a seed cannot be read, the others decide nothing. Efficient runs are chosen by their test figures, for every method:
-more settings are more choice. SSIM: of the attack's images, first side / second side, in the same shares of the
-same runs; lower is more private. MSE counts slow waves most, SSIM edges: a defence that moves one alone hides less than
-it seems.
+more settings are more choice. "Undefended": the share of the images that goes through the run without a surrogate,
+first side / second side. A difference is said to hold no further than the first side's own runs reach, on average over
+seeds; "beyond its own runs" marks one that was read further up. SSIM: of the attack's images, first side / second side,
+in the same shares of the same runs; lower is more private. MSE counts slow waves most, SSIM edges: a defence that moves
+one alone hides less than it seems.
 
 同准确率下的 MSE 比值：每个种子内，取该方法各次运行及其两两混合中最好的
 （两个客户端各用于一部分图像，准确率与 MSE 即按份额平均）；
 每条曲线都以同一基础防御、同样噪声、不加代理损失的那次运行为端点，不外推；
 对种子取几何平均，区间为对数比值的 95 % t 区间。
 “≥”表示下界：前者的准确率始终高于后者，故取其前沿上准确率最低的一次运行；只能说明“更好”。有种子无法比较时不下结论。
+“Undefended %”为经由不加代理损失那次运行的图像份额（前者 / 后者）；差别的准确率范围不超出前者自己的运行（种子平均），
+“beyond its own runs”表示比较点已在其之外。
 SSIM 为同样的运行按同样份额计算的攻击图像相似度（前者 / 后者），越低越私密。
 MSE 主要反映慢波，SSIM 主要反映边缘：只改变其中一个的防御，隐藏的比看上去少。"""
 
@@ -95,7 +99,7 @@ def studies_table(studies: Sequence[StoredStudy]) -> str:
                 stored.study.title,
                 f"{len(stored.finished)} of {len(stored.study.cells)}",
                 str(len(stored.stale)),
-                " ".join(f"`{commit[:9]}`" for commit in commits(stored)) or "–",
+                " ".join(f"`{short_commit(commit)}`" for commit in commits(stored)) or "–",
                 f"`{stored.file}` `{stored.sha256[:8]}`",
             ]
             for stored in studies

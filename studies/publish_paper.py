@@ -9,7 +9,7 @@ from typing import Any
 from studies.publish_reading import Experiment
 from studies.publish_rows import Row, rows_of
 from studies.publish_settings import PUBLISHED, read_toml
-from studies.publish_tables import NOTHING, number, spread, table
+from studies.publish_tables import NOTHING, learned_words, number, spread, table
 
 DIFFERENCES = """\
 What differs, so that rows are not equal by construction 协议差异:
@@ -107,7 +107,7 @@ def _our_line(defence: str, title: str, figures: Sequence[float], row: Row) -> l
         defence,
         f"{title} (`{row.method}`)",
         _published(figures),
-        row.accuracy.text(2, 100),
+        row.accuracy.text(2, 100) + learned_words(row),
         spread(row.attack("inverter"), 4),
         spread(row.attack("gan_inverter"), 4),
         row.mse.text(4),

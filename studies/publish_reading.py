@@ -12,11 +12,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from attention_cem.data import known_data, lookup_data
 from attention_cem.studies import Cell, Study, load_study, read_result
 from attention_cem.training.config_reading import config_hash
 from studies.publish_settings import Settings, matches
 from studies.publish_stamps import orphans, result_files, study_files
 
+ABOVE_CHANCE = 1.2
+"""An accuracy up to this multiple of a guess is that of a model that never learned."""
 _REPEATED = ("accuracy", "mse")
 
 
@@ -64,6 +67,23 @@ class Finished:
     def cost(self) -> dict[str, Any]:
         return self.result.get("cost") or {}
 
+    @property
+    def passed(self) -> bool:
+        """Whether its audit stands on a passing receipt."""
+        return self.result.get("receipt_ok") is True
+
+    @property
+    def best_epoch(self) -> int | None:
+        """From which epoch the weights are; None of results that do not say."""
+        return self.result.get("best_epoch")
+
+    @property
+    def never_learned(self) -> bool:
+        """Whether it answers no better than at random; False where nobody knows how many classes there are."""
+        known = lookup_data(self.data).num_classes if self.data in known_data() else None
+        classes = self.cell.config.data.options.get("num_classes", known)
+        return classes is not None and self.result["accuracy"] <= ABOVE_CHANCE / classes
+
     def point(self, method: str | None = None) -> dict[str, Any]:
         """As `attention_cem.studies.compare` takes it; the method's name may be another."""
         return {
@@ -75,7 +95,7 @@ class Finished:
             "settings": self.cell.settings,
             "accuracy": self.result["accuracy"],
             "mse": self.result["mse"],
-            "receipt_ok": self.result.get("receipt_ok") is True,
+            "receipt_ok": self.passed,
             "cost": self.cost,
         }
 

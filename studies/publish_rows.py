@@ -82,7 +82,12 @@ class Row:
     @property
     def passed(self) -> int:
         """How many of the seeds have an audit that stands on passing receipts."""
-        return sum(each.result.get("receipt_ok") is True for each in self.members)
+        return sum(each.passed for each in self.members)
+
+    @property
+    def never_learned(self) -> int:
+        """How many of the seeds answer no better than at random."""
+        return sum(each.never_learned for each in self.members)
 
     @property
     def worst_attacks(self) -> str:

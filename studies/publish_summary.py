@@ -28,7 +28,7 @@ from typing import Any
 from attention_cem.studies import compare
 from studies.publish_comparisons import Compared
 from studies.publish_pages import commits
-from studies.publish_reading import Experiment, Finished, Stale, StoredStudy
+from studies.publish_reading import ABOVE_CHANCE, Experiment, Finished, Stale, StoredStudy
 
 SUMMARY_FORMAT = "attention-cem/results-summary"
 SUMMARY_VERSION = 1
@@ -42,7 +42,14 @@ DEFINITIONS = {
     "that they all cover",
     "at_least": "a is more accurate than b ever is, in some seeds, and counts with its least accurate efficient run: "
     "mse_gain is a lower bound, of ci95 only the lower end counts, and outcome is better or undecided",
-    "receipts": "of the runs that both curves are made of, how many have audits that stand on passing receipts",
+    "undefended_share": "of a and of b, the share of the images that goes through the run without a surrogate, if "
+    "the MSE is read from a mixture with it; mean over seeds",
+    "own_until": "the accuracy up to which a has runs of its own: of each seed the most accurate on its curve, mean "
+    "over seeds; a verdict of a difference is said to hold no further. Null where a seed of a has none on its curve",
+    "never_learned": f"of the runs that both curves are made of, how many have an accuracy of at most {ABOVE_CHANCE} "
+    "over the number of classes: they count as every other",
+    "receipts": "of the runs that both curves are made of, those without a surrogate included, how many have audits "
+    "that stand on passing receipts",
     "proven": "of targets: whether all of these have",
     "hypervolume": "area of all (accuracy, MSE) that a seed's front beats and that beat the reference; mean over seeds",
     "stale": "results whose configuration is not (or not any more) a cell of a study file; they are never used",

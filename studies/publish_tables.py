@@ -45,7 +45,7 @@ def settings_table(rows: Sequence[Row]) -> str:
                 number(row.sigma),
                 row.strength,
                 str(row.seeds),
-                row.accuracy.text(2, 100),
+                row.accuracy.text(2, 100) + learned_words(row),
                 row.mse.text(4),
                 spread(row.ssim, 3),
                 row.worst_attacks,
@@ -56,6 +56,11 @@ def settings_table(rows: Sequence[Row]) -> str:
             for row in rows
         ),
     )
+
+
+def learned_words(row: Row) -> str:
+    """Said beside an accuracy where runs of the row are at chance."""
+    return f" ({row.never_learned} of {row.seeds} never learned)" if row.never_learned else ""
 
 
 def attacks_table(rows: Sequence[Row]) -> str:
@@ -85,7 +90,7 @@ def waves_table(rows: Sequence[Row]) -> str:
                 row.method,
                 number(row.sigma),
                 row.strength,
-                row.accuracy.text(2, 100),
+                row.accuracy.text(2, 100) + learned_words(row),
                 f"{row.seeds_with_waves} of {row.seeds}",
                 *(spread(row.hidden.get(band), 2) for band in bands),
                 row.source,
@@ -106,6 +111,7 @@ def comparisons_table(records: Iterable[Mapping[str, Any]]) -> str:
             "MSE ratio",
             "95 % interval",
             "SSIM",
+            "undefended %",
             "seeds",
             "verdict",
             "study · config · commit",
@@ -118,6 +124,7 @@ def comparisons_table(records: Iterable[Mapping[str, Any]]) -> str:
                 f"{'≥ ' * record['at_least']}{record['mse_gain']:.3f}×",
                 interval(record["ci95"], at_least=record["at_least"]),
                 both_ssim(record),
+                undefended(record),
                 str(record["seeds"]),
                 verdict_across(record),
                 comparison_source(record),
@@ -146,27 +153,49 @@ def verdict(record: Mapping[str, Any]) -> str:
 def verdict_across(record: Mapping[str, Any]) -> str:
     """The verdict, and between which of the accuracies that were read it holds, so that none is chosen for its verdict.
 
-    At the accuracy of the run without a surrogate, where all curves end, there is never a difference.
+    The whole verdict, SSIM included. One of a difference reaches no further than the first side has runs of its own
+    (``own_until``): beyond them it is a mixture with the run without a surrogate, at whose accuracy all curves end.
 
-    >>> record = {"outcome": "better", "ssim_a": 0.3, "ssim_b": 0.4, "at_least": False, "accuracy": 0.8}
-    >>> verdict_across({**record, "across": [{"accuracy": 0.8, "outcome": "better"}]})
+    >>> ssim = {"ssim_a": 0.3, "ssim_b": 0.4}
+    >>> record = {"outcome": "better", **ssim, "at_least": False, "accuracy": 0.8, "own_until": 0.9}
+    >>> verdict_across({**record, "across": [{"accuracy": 0.8, "outcome": "better", **ssim}]})
     'better'
     >>> read = [(0.78, "undecided"), (0.8, "better"), (0.85, "better"), (0.9, "undecided")]
-    >>> verdict_across({**record, "across": [{"accuracy": at, "outcome": outcome} for at, outcome in read]})
+    >>> across = [{"accuracy": at, "outcome": outcome, **ssim} for at, outcome in read]
+    >>> verdict_across({**record, "across": across})
     'better, from 80.0 to 85.0 %'
+    >>> verdict_across({**record, "across": across, "own_until": 0.84})
+    'better, at no other accuracy'
+    >>> verdict_across({**record, "across": across, "own_until": 0.79})
+    'better, beyond its own runs'
     """
-    outcome, told = record["outcome"], verdict(record)
-    if all(at["outcome"] == outcome for at in record["across"]):
+    told, at_least = verdict(record), record["at_least"]
+    a_difference = record["outcome"] in (BETTER, WORSE)
+    until = (record["own_until"] or 0.0) if a_difference else 1.0
+    if record["accuracy"] > until:
+        return f"{told}, beyond its own runs"
+    across = sorted(record["across"], key=lambda each: float(each["accuracy"]))
+    if all(verdict({**at, "at_least": at_least}) == told and at["accuracy"] <= until for at in across):
         return told
     low = high = record["accuracy"]
-    for at in sorted(record["across"], key=lambda each: each["accuracy"]):
+    for at in across:
+        same = verdict({**at, "at_least": at_least}) == told
         if at["accuracy"] < record["accuracy"]:
-            low = min(low, at["accuracy"]) if at["outcome"] == outcome else record["accuracy"]
-        elif at["outcome"] == outcome:
+            low = min(low, at["accuracy"]) if same else record["accuracy"]
+        elif same and at["accuracy"] <= until:
             high = at["accuracy"]
         else:
             break
     return f"{told}, from {100 * low:.1f} to {100 * high:.1f} %" if low < high else f"{told}, at no other accuracy"
+
+
+def undefended(record: Mapping[str, Any]) -> str:
+    """The share of the images that the run without a surrogate has, first side / second side, in per cent.
+
+    >>> undefended({"undefended_share": {"a": 0.314, "b": 0.0}})
+    '31 / 0'
+    """
+    return " / ".join(f"{100 * record['undefended_share'][side]:.0f}" for side in "ab")
 
 
 def accuracy_words(record: Mapping[str, Any], digits: int) -> str:
@@ -184,7 +213,16 @@ def both_ssim(record: Mapping[str, Any], digits: int = 3) -> str:
 def across_table(records: Iterable[Mapping[str, Any]]) -> str:
     """Comparisons at every accuracy that was read, so that none is chosen for its figure."""
     return table(
-        ["comparison", "accuracy %", "MSE ratio", "95 % interval", "SSIM", "verdict", "study · config · commit"],
+        [
+            "comparison",
+            "accuracy %",
+            "MSE ratio",
+            "95 % interval",
+            "SSIM",
+            "undefended %",
+            "verdict",
+            "study · config · commit",
+        ],
         (
             [
                 f"{record['a']} / {record['b']}",
@@ -192,6 +230,7 @@ def across_table(records: Iterable[Mapping[str, Any]]) -> str:
                 f"{'≥ ' * record['at_least']}{at['mse_gain']:.3f}×",
                 interval(at["ci95"], at_least=record["at_least"]),
                 both_ssim(at),
+                undefended(at),
                 verdict({**at, "at_least": record["at_least"]}),
                 comparison_source(record),
             ]
