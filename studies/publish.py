@@ -31,6 +31,7 @@ def publish(root: Path) -> list[str]:
     """
     # Here, so that asking for stale pages does not wait for them.
     from attention_cem.training.files import write_atomically
+    from studies.publish_benchmarks import cost_figures
     from studies.publish_comparisons import compare_experiment, headline, missing_of
     from studies.publish_cost import cost_page
     from studies.publish_figures import write_figure
@@ -41,7 +42,7 @@ def publish(root: Path) -> list[str]:
     from studies.publish_settings import read_settings
     from studies.publish_stamps import COST, FRONT, INDEX, PAPER, SUMMARY, made_from, stamped_json, stamped_text
     from studies.publish_summary import summary_of
-    from studies.publish_targets import cost_figures, targets_of
+    from studies.publish_targets import targets_of
 
     settings, inputs = read_settings(root), made_from(root)
     studies = read_studies(root, settings)
@@ -50,7 +51,7 @@ def publish(root: Path) -> list[str]:
     compared = [compare_experiment(each, settings) for each in experiments]
     comparisons = headline(compared, settings)
     missing = missing_of(compared, settings, comparisons, studies)
-    targets = targets_of(root, settings, experiments, comparisons, missing)
+    targets = targets_of(root, settings, experiments, compared, comparisons, missing)
     cost = cost_figures(root)
     summary = summary_of(
         studies=studies,

@@ -8,7 +8,7 @@ comparisons_by_study       the same, of every study
 missing                    comparisons that could not be made: ``comparison``, ``reason``
 targets                    ``name``, ``threshold``, ``figure``, ``ci95``, ``met`` (true, false or null), ``why``
 methods                    ``<study>.<data>.<method>``: ``curve``, ``front``, ``hypervolume``, ``seconds_per_epoch``
-cost                       seconds per epoch of trainings that ran alone, and their source
+cost                       ``settings``: seconds per epoch of trainings that ran alone, and where they come from
 studies                    by name: ``file``, ``sha256``, ``planned``, ``done``, ``missing`` (runs by method),
                            ``commits``, ``stale``, ``command``
 stale                      results that were not used: ``file``, ``reason``

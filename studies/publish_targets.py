@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attention_cem.studies.verdicts import ENOUGH_SEEDS
+from studies.publish_benchmarks import cost_figures, cost_standing
+from studies.publish_comparisons import Compared
 from studies.publish_reading import Experiment
-from studies.publish_rows import Row, rows_of, short_commit
+from studies.publish_rows import Row, rows_of
 from studies.publish_settings import Settings
-from studies.publish_stamps import benchmark_files
 from studies.publish_tables import both_ssim, interval
-
-SETTING = ("mode", "batch", "classes")
 
 
 def targets_of(
     root: Path,
     settings: Settings,
     experiments: Sequence[Experiment],
+    compared: Sequence[Compared],
     comparisons: Mapping[str, Mapping[str, Any]],
     missing: Sequence[Mapping[str, str]],
 ) -> list[dict[str, Any]]:
@@ -28,7 +27,7 @@ def targets_of(
     made = []
     for target in settings.targets:
         if "comparison" in target:
-            standing = _comparison(target, comparisons, missing)
+            standing = _comparison(target, {each.experiment: each for each in compared}, comparisons, missing)
         elif "method" in target:
             standing = _worst_case(target, settings, experiments)
         elif "cost_of" in target:
@@ -39,38 +38,20 @@ def targets_of(
     return made
 
 
-def cost_figures(root: Path) -> dict[str, Any]:
-    """What trainings cost that ran alone: ``source``, ``rows`` as measured, ``seconds_per_epoch`` of the first setting.
-
-    Runs of studies share a GPU with each other: their seconds say nothing about cost.
-    """
-    for file in benchmark_files(root):
-        figures = json.loads(file.read_text(encoding="utf-8"))
-        rows, machine = figures["rows"], figures["machine"]
-        if not rows:
-            continue
-        commit = short_commit(figures.get("commit") or "unknown")
-        setting = [rows[0][key] for key in SETTING]
-        seconds = {row["method"]: row["epoch_s"] for row in rows if [row[key] for key in SETTING] == setting}
-        return {
-            "source": f"results/benchmarks/{file.name}",
-            "machine": f"{machine['gpu']}, torch {machine['torch']}, commit {commit}",
-            "rows": rows,
-            "seconds_per_epoch": seconds,
-        }
-    return {"source": None, "machine": None, "rows": [], "seconds_per_epoch": {}}
-
-
 def _comparison(
-    target: Mapping[str, Any], comparisons: Mapping[str, Mapping[str, Any]], missing: Sequence[Mapping[str, str]]
+    target: Mapping[str, Any],
+    compared: Mapping[str, Compared],
+    comparisons: Mapping[str, Mapping[str, Any]],
+    missing: Sequence[Mapping[str, str]],
 ) -> dict[str, Any]:
     data, key = target["comparison"].split(".", 1)
-    record = comparisons.get(data, {}).get(key)
+    spokesman = comparisons.get(data, {}).get(key)
+    study = target.get("study")
+    record = spokesman if study is None else _record_of(compared.get(study), data, key)
     least, above = target["gain_at_least"], target.get("ci95_above")
     threshold = f"MSE ≥ {least:g}×" + (f", interval above {above:g}" if above is not None else "")
     if record is None:
-        reasons = [each["reason"] for each in missing if each["comparison"] == target["comparison"]]
-        return _standing(threshold, None, None, None, reasons[0] if reasons else "not among the comparisons")
+        return _standing(threshold, None, None, None, _why_missing(target, compared, missing))
     gain, ci95 = record["mse_gain"], record["ci95"]
     at = (
         f"{'at least ' * record['at_least']}{gain:.3f}× at {100 * record['accuracy']:.2f} % accuracy "
@@ -80,12 +61,14 @@ def _comparison(
     if ci95 is None:
         return _standing(threshold, gain, None, None, f"{at}: no interval, so nothing is decided")
     why = f"{at}, 95 % interval {interval(ci95, at_least=record['at_least'])}"
+    if record["never_learned"]:
+        why += f"; {record['never_learned']} of {record['receipts']['runs']} runs never learned"
     receipts = record["receipts"]
     proven = receipts["passed"] == receipts["runs"]
     if not proven:
         why += f"; {receipts['passed']} of {receipts['runs']} runs have a passing receipt"
-    if record["study"] != target.get("study", record["study"]):
-        return _standing(threshold, gain, ci95, None, f"{why}; decided by {target['study']} alone")
+    if spokesman is not None and spokesman["study"] != record["study"]:
+        why += f"; in {_elsewhere(spokesman)}"
     if record["seeds"] < ENOUGH_SEEDS:
         return _standing(threshold, gain, ci95, None, f"{why}; a target is decided by {ENOUGH_SEEDS} seeds or more")
     if record["left_out_seeds"]:
@@ -93,6 +76,31 @@ def _comparison(
     met = gain >= least and (above is None or ci95[0] > above)
     standing = _standing(threshold, gain, ci95, None if record["at_least"] and not met else met, why)
     return {**standing, "proven": proven}
+
+
+def _record_of(compared: Compared | None, data: str, key: str) -> Mapping[str, Any] | None:
+    return None if compared is None else compared.records.get(data, {}).get(key)
+
+
+def _elsewhere(record: Mapping[str, Any]) -> str:
+    """What the study says that speaks for the data set, beside the one that decides."""
+    told = f"{'at least ' * record['at_least']}{record['mse_gain']:.3f}×, {record['outcome']}"
+    never = f", {record['never_learned']} of its runs never learned" if record["never_learned"] else ""
+    return f"{record['study']}, which does not decide: {told}{never}"
+
+
+def _why_missing(
+    target: Mapping[str, Any], compared: Mapping[str, Compared], missing: Sequence[Mapping[str, str]]
+) -> str:
+    data, key = target["comparison"].split(".", 1)
+    study = target.get("study")
+    if study is None:
+        reasons = [each["reason"] for each in missing if each["comparison"] == target["comparison"]]
+        return reasons[0] if reasons else "not among the comparisons"
+    if study not in compared:
+        return f"decided by {study} alone, and there is no such study"
+    of_study = [each.reason for each in compared[study].missing if (each.data, each.key) == (data, key)]
+    return f"decided by {study} alone: {of_study[0] if of_study else 'it has no results of these methods'}"
 
 
 def _worst_case(target: Mapping[str, Any], settings: Settings, experiments: Sequence[Experiment]) -> dict[str, Any]:
@@ -144,14 +152,11 @@ def _worst_case_verdict(best: Row, mse: float, budget: str) -> tuple[bool | None
 def _cost(target: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
     most, below = target.get("ratio_at_most"), target.get("ratio_below")
     threshold = f"≤ {most:g}×" if most is not None else f"< {below:g}×"
-    seconds = figures["seconds_per_epoch"]
-    absent = [name for name in (target["cost_of"], target["cost_over"]) if name not in seconds]
-    if absent:
-        return _standing(threshold, None, None, None, f"no measurement of {' and '.join(absent)} alone on a machine")
-    ours, theirs = seconds[target["cost_of"]], seconds[target["cost_over"]]
-    ratio = ours / theirs
+    ratio, why = cost_standing(target, figures)
+    if ratio is None:
+        return _standing(threshold, None, None, None, why)
     met = ratio <= most if most is not None else ratio < (below or 0.0)
-    return _standing(threshold, ratio, None, met, f"{ours:.3f} s against {theirs:.3f} s per epoch, {figures['source']}")
+    return _standing(threshold, ratio, None, met, why)
 
 
 def _standing(
