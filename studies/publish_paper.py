@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from attention_cem.data import known_data, lookup_data
+from attention_cem.training.config import Config
 from studies.publish_reading import Experiment
 from studies.publish_rows import Row, rows_of
 from studies.publish_settings import PUBLISHED, read_toml
@@ -25,11 +27,12 @@ What differs, so that rows are not equal by construction 协议差异:
 - **Noise.** Rows of the published table differ in σ from each other, also a row with CEM from the row without that it
   is compared with. Of each of our methods the setting is shown whose accuracy is nearest to the published row's: read
   the accuracy first. Comparisons at equal accuracy are on [the main page](main.md).
-- **Base defences.** They are our own implementations. All our clients end in the 8-channel bottleneck and, where σ is
-  given, release noise; "PATROL" stands beside our PATROL-like stack.
+- **Base defences.** They are our own implementations, with the strengths below. All our clients end in the 8-channel
+  bottleneck and, where σ is given, release noise. PATROL joins pruning with adversarial reconstruction and a Lipschitz
+  term; what stands beside it is PATROL-like: pruning and adversarial reconstruction, the Lipschitz term left out.
 - **Evaluation.** Our attacker trains and is scored on features with fresh noise and dropout as deployed, batch norm in
-  evaluation mode; MSE per image on [0, 1], then averaged.
-- **Training.** The published schedule has 240 epochs; ours are in the table, the rest in each run's configuration."""
+  evaluation mode; MSE per image on [0, 1], then averaged."""
+_NOT_A_BASE = ("gaussian_noise", "linear_leakage")
 
 
 def paper_page(root: Path, experiments: Sequence[Experiment]) -> str:
@@ -38,12 +41,14 @@ def paper_page(root: Path, experiments: Sequence[Experiment]) -> str:
     # The longest training is nearest to the published schedule.
     ordered = sorted(experiments, key=lambda each: -each.epochs)
     lines, ours = [], []
+    shown: list[tuple[str, Row]] = []
     for row in published["row"]:
         lines.append([row["defence"], _published(row.get("without_cem")), _published(row.get("with_cem"))])
         for role, title, figures in _roles(row):
             found = _nearest(ordered, published["data"], row.get("ours", {}).get(role, []), figures)
             if found is not None:
                 ours.append(_our_line(row["defence"], title, figures, found))
+                shown.append((row["defence"], found))
     head = ["defence", "without CEM", "with k-means CEM"]
     our_head = [
         "defence",
@@ -72,11 +77,63 @@ def paper_page(root: Path, experiments: Sequence[Experiment]) -> str:
                 table(head, lines),
                 "## Our runs beside it 我们的结果",
                 rerun,
-                DIFFERENCES,
+                "\n".join([DIFFERENCES, *_protocols(published["training"], shown)]),
             ]
         )
         + "\n"
     )
+
+
+def _protocols(published: str, shown: Sequence[tuple[str, Row]]) -> list[str]:
+    """How the shown runs were trained and how strong their base defences are, as their configurations say."""
+    trained: dict[str, list[str]] = {}
+    strengths: dict[str, list[str]] = {}
+    for defence, row in shown:
+        for config in (each.cell.config for each in row.members):
+            _once(trained, row.study, _training(config))
+            bases = {name: values for name, values in config.defence.items() if name not in _NOT_A_BASE}
+            if bases:
+                _once(strengths, defence, "; ".join(_strength(name, values) for name, values in bases.items()))
+    lines = [f"- **Training.** Published: {published}."]
+    lines += [f"  - ours, {study}: {'; or '.join(ways)}" for study, ways in trained.items()]
+    if strengths:
+        lines.append("- **Strengths of our base defences.**")
+        lines += [f"  - {defence}: {'; or '.join(ways)}" for defence, ways in strengths.items()]
+    return lines
+
+
+def _once(told: dict[str, list[str]], name: str, text: str) -> None:
+    if text not in told.setdefault(name, []):
+        told[name].append(text)
+
+
+def _training(config: Config) -> str:
+    """Epochs, batches, step sizes, rotation and images of a run.
+
+    >>> _training(Config())[:63]
+    '240 epochs, batches of 128, step size 0.05, cosine, no rotation'
+    """
+    train, data = config.train, config.data
+    steps = f"step size {train.lr:g}"
+    if train.schedule == "multistep":
+        steps += f" × {train.milestone_factor:g} at {', '.join(map(str, train.milestones))}"
+    else:
+        steps += f", {train.schedule}"
+    if train.lr_warmup_epochs:
+        steps += f" after a warm-up of {train.lr_warmup_epochs:g}"
+    rotation = f"rotation up to {data.rotation_degrees:g}°" if data.rotation_degrees else "no rotation"
+    told = f"{train.epochs} epochs, batches of {train.batch_size}, {steps}, {rotation}"
+    images = lookup_data(data.name).num_train if data.name in known_data() else None
+    images = images if data.limit is None or images is None else min(images, data.limit)
+    if images is None:
+        return told
+    held_out = round(images * data.validation_fraction)
+    return f"{told}, {images - held_out:,} training images ({100 * data.validation_fraction:g} % are held out)"
+
+
+def _strength(name: str, values: Mapping[str, Any]) -> str:
+    settings = ", ".join(f"{key} {value:g}" for key, value in values.items() if isinstance(value, int | float))
+    return f"{name.replace('_', ' ')} {settings}".strip()
 
 
 def _roles(row: Mapping[str, Any]) -> list[tuple[str, str, Sequence[float]]]:

@@ -23,7 +23,7 @@ from attention_cem.attacks import (
     SealBrokenError,
     TrainingPlan,
 )
-from attention_cem.auditing import AUDIT_FILE, BUDGETS, AuditObserver, Budget, audit, named_budget
+from attention_cem.auditing import AUDIT_FILE, BUDGETS, AuditObserver, Budget, audit, budgets, named_budget
 from attention_cem.defences import AdversarialInverter, DefenceStack, GaussianNoise
 from attention_cem.testing.hiding_client import train_hiding_client
 from tests.attacks.helpers import blind_client, challenge_for, identity_client, noise, small_data
@@ -238,6 +238,17 @@ def test_screening__is_one_reference_inverter_and_says_what_it_is(tmp_path: Path
     assert record["settled"]["verdict"] != "settled" and record["headline"]["status"] == "under-trained"
     assert record["membership"] is None and record["bounds"]["available"] is False
     assert record["bounds"]["reason"] == "the screening budget computes no bounds"
+
+
+def test_screening__its_share_of_the_standard_steps_is_the_one_it_names() -> None:
+    plans = []
+    for budget in (budgets._screening(), budgets._standard()):
+        inverter = dict(budget.attacks)["inverter"]
+        assert isinstance(inverter, InverterAttack)
+        plans.append(inverter.plan)
+    ours, reference = plans
+    share = (ours.epochs / ours.batch_size) / (reference.epochs / reference.batch_size)
+    assert f"{100 * share:.0f} % of the steps" in str(budgets._screening.__doc__)
 
 
 def test_budget__a_negative_number_is_refused() -> None:
