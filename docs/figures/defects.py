@@ -21,7 +21,7 @@ CHINESE = {
     "slots (documents)": "槽代理（文档原样）",
     "slots, shut-off removed": "槽代理，去掉早期关断",
     "slots assign, raw z is measured": "槽只负责分配，统计原始 z",
-    "slot mixture (sound)": "槽混合（sound）",
+    "slot mixture": "槽混合",
     "pooling per dimension (documents)": "门控池化，逐维（文档原样）",
     "pooling per dimension, raw z": "门控池化，逐维，统计原始 z",
     "pooling, trace (documents)": "门控池化，迹形式（文档原样）",
