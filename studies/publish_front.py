@@ -9,6 +9,7 @@ from attention_cem.studies.verdicts import BETTER, ENOUGH_SEEDS, SAME, UNDECIDED
 from studies.publish_figures import figure_name
 from studies.publish_pages import HOW_MATCHED, studies_table
 from studies.publish_reading import Experiment, Stale, StoredStudy, repeats
+from studies.publish_rows import rows_of
 from studies.publish_settings import Settings
 from studies.publish_stamps import BEGIN, END, block_of
 from studies.publish_tables import (
@@ -19,11 +20,12 @@ from studies.publish_tables import (
     table,
     targets_table,
     undefended,
+    verdict,
     verdict_across,
 )
 
-SHOWN = ("sound", "blindness", "slots")
-"""Methods on the front page: the preset, half of it by itself, and the attention-based surrogate by itself."""
+SHOWN = ("sound", "sound_abrupt", "blindness", "slots")
+"""Methods on the front page: the preset, as it was before, half of it by itself, and the attention-based surrogate."""
 CHINESE_OUTCOMES = {BETTER: "更好", WORSE: "更差", SAME: "未见差别", UNDECIDED: "未定"}
 BEHIND_ONE_CLIENT = "blind_sound_vs_blind_kmeans_best"
 
@@ -65,6 +67,8 @@ def index_page(
     parts += ["## Studies 研究", studies_table(studies)]
     if again := repeats(studies):
         parts.append(f"{again}\n\n同一配置、同一种子在 GPU 上重复运行的结果并不相同，差距如上。")
+    if older := _older(studies):
+        parts.append(older)
     stale = [*orphans, *(each for stored in studies for each in stored.stale)]
     if stale:
         parts += ["Results that are not used 未采用的结果", table(["file", "why"], ([s.file, s.reason] for s in stale))]
@@ -117,10 +121,36 @@ def front_block(
         f"([how measured, every figure](results/README.md)):\n\n"
         f"{table(head, rows)}\n\n"
         + "".join(f"![Accuracy and MSE of every method on {data}]({figure_name(each, data)})\n\n" for each in named)
-        + f"{_words(wanted, settings)}\n\n{_trust(wanted)}"
+        + f"{_words(wanted, settings)}\n\n{_attention(made, data)}{_never_learned(experiments, data)}{_trust(wanted)}"
         + f"Of {len(targets)} targets {met} are met ({screened} of them by attacks that prove nothing yet), {missed} "
         f"are not, {open_} are open.{_chinese(made, data)}\n"
     )
+
+
+def _attention(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
+    """What is due to attention and what is not, as far as the figures say; empty without `sound`."""
+    if not any(record["a"] == "sound" for record in made.values()):
+        return ""
+    slots = made.get("slots_vs_kmeans_best")
+    if slots is None:
+        return "`sound` contains no attention. "
+    figure = f"{'at least ' * slots['at_least']}{slots['mse_gain']:.2f}× at equal accuracy on {data}, {verdict(slots)}"
+    told = {
+        BETTER: "attention (`slots`) shows a gain over k-means CEM at its best",
+        UNDECIDED: "whether attention (`slots`) gains over k-means CEM at its best is undecided",
+    }.get(slots["outcome"], "attention (`slots`) shows no gain over k-means CEM at its best")
+    return f"`sound` contains no attention; {told} ({figure}). "
+
+
+def _never_learned(experiments: Sequence[Experiment], data: str) -> str:
+    """Settings of which runs answer at random, so that none is overlooked for having left a comparison."""
+    told = [
+        f"{row.never_learned} of {row.seeds} runs of `{row.method}` (`{each.name}`) never learned: accuracy at chance. "
+        for each in experiments
+        for row in rows_of(each, data)
+        if row.never_learned
+    ]
+    return "".join(told)
 
 
 def _chinese(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
@@ -161,6 +191,23 @@ def _trust(records: Sequence[Mapping[str, Any]]) -> str:
             f"{'none of their receipts passes' if not passed else f'of {runs} receipts {passed} pass'}. "
         )
     return words
+
+
+def _older(studies: Sequence[StoredStudy]) -> str:
+    """How many results in use do not say from which epoch their weights are, and what that may mean."""
+    used = {(each.study, each.result["cell"]): each for stored in studies for each in stored.finished}.values()
+    older = [each for each in used if each.best_epoch is None]
+    if not older:
+        return ""
+    late = sum(bool({"linear_leakage", "channel_pruning"} & set(each.cell.config.defence)) for each in older)
+    return (
+        f"{len(older)} of {len(used)} results in use are older and do not say from which epoch their weights are. "
+        f"{late} of them have the closed-form attacker or pruning, whose rise the choice of weights did not wait for "
+        "then: weights from before its end would be of a weaker defence, which can only have lowered the MSE of "
+        "`sound`.\n\n"
+        f"在用的 {len(used)} 个结果中有 {len(older)} 个较早，未注明权重取自哪一轮；其中 {late} 个带闭式攻击者或剪枝，"
+        "当时选取权重并不等待其升满，这只可能使 `sound` 的 MSE 偏低。"
+    )
 
 
 def _missing_table(missing: Sequence[Mapping[str, str]]) -> str:

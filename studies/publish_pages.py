@@ -70,7 +70,7 @@ def study_page(
     if done:
         parts.append(HOW_TO_READ)
     for experiment in done:
-        parts += _experiment(experiment, compared[experiment.name])
+        parts += _experiment(experiment, compared[experiment.name], settings)
     waiting = [stored for each in mine for stored in each.studies if not stored.finished]
     if waiting or not mine:
         parts.append(how_to_make(page, waiting))
@@ -112,10 +112,13 @@ def commits(stored: StoredStudy) -> list[str]:
     return sorted({each.commit for each in stored.finished})
 
 
-def _experiment(experiment: Experiment, compared: Compared) -> list[str]:
+def _experiment(experiment: Experiment, compared: Compared, settings: Settings) -> list[str]:
     planned = sum(len(stored.study.cells) for stored in experiment.studies)
     done = sum(len(stored.finished) for stored in experiment.studies)
     parts = [f"## {experiment.name}: {experiment.title}", _standing(experiment, done, planned)]
+    if experiment.name in settings.conclusions:
+        words, words_zh = settings.conclusions[experiment.name]
+        parts.append(f"**{words}.** {words_zh}。")
     for data in experiment.data_sets():
         rows = rows_of(experiment, data)
         figure = figure_name(experiment, data).removeprefix("results/")

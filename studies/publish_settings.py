@@ -12,7 +12,7 @@ from typing import Any
 SETTINGS = "results/comparisons.toml"
 PUBLISHED = "results/published-cifar10.toml"
 WITHOUT_CEM = "noise"
-_KEYS = ("data", "prefer", "envelopes", "page", "method", "together", "comparison", "stack", "target")
+_KEYS = ("data", "prefer", "envelopes", "page", "conclusion", "method", "together", "comparison", "stack", "target")
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class Settings:
     prefer: tuple[str, ...]
     envelopes: Mapping[str, str]
     pages: tuple[Page, ...]
+    conclusions: Mapping[str, tuple[str, str]]
     methods: tuple[tuple[str, str, str], ...]
     together: Mapping[str, tuple[str, ...]]
     comparisons: tuple[tuple[str, str], ...]
@@ -115,6 +116,7 @@ def read_settings(root: Path) -> Settings:
             prefer=tuple(tree.get("prefer", ["*"])),
             envelopes=dict(tree.get("envelopes", {})),
             pages=tuple(Page(p["name"], p["title"], p["title_zh"], tuple(p["studies"])) for p in tree.get("page", [])),
+            conclusions={each["study"]: (each["words"], each["words_zh"]) for each in tree.get("conclusion", [])},
             methods=tuple((each["name"], each["words"], each["words_zh"]) for each in tree.get("method", [])),
             together={group["name"]: tuple(group["studies"]) for group in tree.get("together", [])},
             comparisons=tuple((pair["a"], pair["b"]) for pair in tree.get("comparison", [])),

@@ -34,6 +34,8 @@ def targets_of(
             standing = _cost(target, cost_figures(root))
         else:
             raise ValueError(f"a target needs `comparison`, `method` or `cost_of`, got {dict(target)}")
+        if "note" in target:
+            standing["why"] += f"; {target['note']}"
         made.append({"name": target["name"], **standing})
     return made
 

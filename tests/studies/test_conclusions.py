@@ -1,0 +1,83 @@
+"""Each sentence above a sensitivity study, held against the stored results."""
+
+from functools import cache
+from statistics import fmean
+
+import pytest
+from studies.publish_reading import Finished, read_study
+from studies.publish_settings import read_settings
+
+from tests.studies.publishing import ROOT, summary
+
+SETTINGS = read_settings(ROOT)
+
+
+@cache
+def finished(study: str) -> tuple[Finished, ...]:
+    return read_study(ROOT, ROOT / "studies" / f"{study}.toml").finished
+
+
+def mean(study: str, method: str, figure: str = "mse", lambd: float | None = None) -> float:
+    mine = [each for each in finished(study) if each.method == method and lambd in (None, each.cell.lambd)]
+    assert len({each.seed for each in mine}) >= 3
+    return fmean(each.result[figure] for each in mine)
+
+
+def outcomes(study: str) -> set[str]:
+    """Of all its comparisons, at every accuracy that was read."""
+    records = [record for by_key in summary(ROOT)["comparisons_by_study"][study].values() for record in by_key.values()]
+    return {at["outcome"] for record in records for at in record["across"]}
+
+
+def test_conclusions__every_study_of_the_page_has_one_and_no_typed_figure() -> None:
+    page = next(page for page in SETTINGS.pages if page.name == "sensitivity")
+    studies = {file.stem for file in (ROOT / "studies").glob("*.toml") if SETTINGS.page_of(file.stem) == page}
+    assert set(SETTINGS.conclusions) == studies and any(name.startswith("defect-") for name in studies)
+    assert not any(sign.isdigit() for both in SETTINGS.conclusions.values() for words in both for sign in words)
+    text = (ROOT / page.file).read_text(encoding="utf-8")
+    assert all(f"**{words}.** {words_zh}。" in text for words, words_zh in SETTINGS.conclusions.values())
+
+
+@pytest.mark.parametrize("study", ["class-gate-synthetic", "early-shutoff-synthetic"])
+def test_conclusions__the_documents_slots_hide_no_more_than_noise_whatever_their_settings(study: str) -> None:
+    noise = mean("class-gate-synthetic", "noise")
+    methods = {each.method for each in finished(study)} - {"noise"}
+    assert len(methods) > 3
+    assert all(mean(study, method) == pytest.approx(noise, rel=0.05) for method in methods)
+
+
+def test_conclusions__early_shutoff_has_settings_that_are_shut_off_and_some_that_are_not() -> None:
+    assert {each.result["shutoff_share"] for each in finished("early-shutoff-synthetic")} >= {0.0, 1.0}
+
+
+def test_conclusions__noise_beside_the_gates_met_the_same_attacks() -> None:
+    assert len({frozenset(each.attacks) for each in finished("class-gate-synthetic")}) == 1
+
+
+def test_conclusions__var_threshold() -> None:
+    study, low, high = "var-threshold-synthetic", "var_threshold 0.03", "var_threshold 0.5"
+    assert mean(study, low, lambd=16.0) == pytest.approx(mean(study, high, lambd=16.0))
+    assert mean(study, high, "accuracy", 64.0) > mean(study, low, "accuracy", 64.0) + 0.05
+    assert mean(study, high, lambd=64.0) < 0.6 * mean(study, low, lambd=64.0)
+    assert outcomes(study) <= {"no difference shown", "undecided"}
+
+
+@pytest.mark.parametrize("study", ["slots-synthetic", "modes-synthetic"])
+def test_conclusions__no_difference_between_numbers_of_slots_is_shown(study: str) -> None:
+    assert outcomes(study) == {"no difference shown"}
+
+
+def test_conclusions__warm_up() -> None:
+    study = "warm-up-synthetic"
+    for lambd in (0.3, 3.0):
+        early, middle, late = (mean(study, f"attention_warmup_epochs {n}", lambd=lambd) for n in (0, 3, 5))
+        assert early > middle > late
+    assert outcomes(study) <= {"no difference shown", "undecided"}
+
+
+def test_conclusions__defects() -> None:
+    """What tests/docs_figures/test_defects.py does not already hold against the results."""
+    shut_off, few = "defect-shut-off", "defect-few-samples"
+    for method in ("slots assign, raw z is measured", "slot mixture"):
+        assert mean(shut_off, method) > 1.3 * mean(shut_off, "noise only")
+    assert mean(few, "slot mixture", "accuracy") < mean(few, "noise only", "accuracy") - 0.02

@@ -1,0 +1,84 @@
+"""Sentences of the front page and the index that depend on the figures: they say what these bear and nothing else."""
+
+from pathlib import Path
+
+import pytest
+from studies.publish import publish
+
+from attention_cem.studies import Cell
+from tests.studies.publishing import MAIN, figures, fill, page, repository
+
+SLOTS = f"""{MAIN}
+[[method]]
+name = "slots"
+settings = {{ "surrogate.name" = "slot_mixture", "surrogate.arguments.num_slots" = 3 }}
+matrix = {{ lambda = [0.1, 0.3, 1.0] }}
+"""
+
+
+def front(root: Path) -> str:
+    publish(root)
+    return (root / "README.md").read_text(encoding="utf-8")
+
+
+def with_slots(cell: Cell, level: float) -> tuple[float, float]:
+    """As k-means with a constant λ, which is the best, times a level; not the same in every seed."""
+    if cell.method != "slots":
+        return figures(cell)
+    seed = cell.config.train.seed
+    accuracy = 0.89 - 0.02 * {0.1: 0, 0.3: 1, 1.0: 2}[cell.lambd] + 0.001 * seed
+    return accuracy, 0.02 * level * (1 + 0.02 * (seed - 1)) * (1 + (0.87 - accuracy) / 0.04)
+
+
+@pytest.mark.parametrize(
+    ("level", "told"),
+    [
+        (1.0, "shows no gain over k-means CEM at its best (1.00× at equal accuracy on cifar10, no difference shown)"),
+        (0.5, "shows no gain over k-means CEM at its best (0.50× at equal accuracy on cifar10, worse)"),
+        (1.5, "shows a gain over k-means CEM at its best (1.50× at equal accuracy on cifar10, better)"),
+    ],
+)
+def test_front__says_what_attention_gains_as_the_figures_have_it(tmp_path: Path, level: float, told: str) -> None:
+    root = repository(tmp_path, SLOTS)
+    fill(root, "main-cifar10", lambda cell: with_slots(cell, level))
+    assert f"`sound` contains no attention; attention (`slots`) {told}" in front(root)
+
+
+def test_front__claims_nothing_of_attention_without_results_or_with_few_seeds(tmp_path: Path) -> None:
+    root = repository(tmp_path, SLOTS)
+    fill(root, "main-cifar10", keep=lambda cell: cell.method != "slots")
+    text = front(root)
+    assert "`sound` contains no attention. " in text and "attention (`slots`)" not in text
+    fill(root, "main-cifar10", lambda c: with_slots(c, 1.5), lambda c: c.method == "slots" and c.config.train.seed < 2)
+    assert "whether attention (`slots`) gains over k-means CEM at its best is undecided" in front(root)
+
+
+def test_front__names_runs_that_never_learned_also_those_in_no_comparison(tmp_path: Path) -> None:
+    root = repository(tmp_path, SLOTS.replace('name = "slots"', 'name = "another"'))
+    fill(root, "main-cifar10", keep=lambda cell: cell.method != "another")
+    assert "never learned" not in front(root)
+    fill(root, "main-cifar10", lambda cell: (0.1, 0.06), lambda c: (c.method, c.config.train.seed) == ("another", 1))
+    told = "1 of 1 runs of `another` (`main-cifar10`) never learned: accuracy at chance. "
+    assert front(root).count(told) == 3
+
+
+def test_index__counts_results_that_do_not_say_from_which_epoch_they_are(tmp_path: Path) -> None:
+    """Of the twelve with seed 0, three are of a method that prunes."""
+    slots = '"surrogate.name" = "slot_mixture"'
+    root = repository(tmp_path, MAIN.replace(slots, f'{slots}, "defence.channel_pruning.share" = 0.3'))
+    fill(root, "main-cifar10", more={"best_epoch": 7})
+    publish(root)
+    assert "do not say from which epoch" not in page(root, "README")
+    fill(root, "main-cifar10", keep=lambda cell: cell.config.train.seed == 0)
+    publish(root)
+    assert "12 of 36 results in use are older and do not say" in page(root, "README")
+    assert "3 of them have the closed-form attacker or pruning" in page(root, "README")
+
+
+def test_front__a_note_of_a_target_is_told_where_it_stands(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN)
+    settings = root / "results" / "comparisons.toml"
+    kept = "".join(line for line in settings.read_text().splitlines(True) if not line.startswith("note = "))
+    settings.write_text(kept + 'note = "a remark of the settings"\n')
+    publish(root)
+    assert "a remark of the settings |" in page(root, "README")
