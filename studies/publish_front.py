@@ -115,6 +115,7 @@ def front_block(
     named = [each for each in experiments if each.name == wanted[0]["study"]]
     met, missed, open_ = (sum(target["met"] is state for target in targets) for state in (True, False, None))
     screened = sum(target["met"] is True and target.get("proven") is False for target in targets)
+    later = sum(target["met"] is True and target["named_afterwards"] is not None for target in targets)
     return (
         f"{title}Worst-case attack on {data} at equal accuracy: a higher MSE ratio is better for the first, "
         f"a lower SSIM is more private "
@@ -122,8 +123,9 @@ def front_block(
         f"{table(head, rows)}\n\n"
         + "".join(f"![Accuracy and MSE of every method on {data}]({figure_name(each, data)})\n\n" for each in named)
         + f"{_words(wanted, settings)}\n\n{_attention(made, data)}{_never_learned(experiments, data)}{_trust(wanted)}"
-        + f"Of {len(targets)} targets {met} are met ({screened} of them by attacks that prove nothing yet), {missed} "
-        f"are not, {open_} are open.{_chinese(made, data)}\n"
+        + f"Of {len(targets)} targets {met} are met ({screened} of them by attacks that prove nothing yet, "
+        f"{later} by a study or a mode named when the figures were known), {missed} are not, {open_} are open."
+        f"{_chinese(made, data)}{_never_learned(experiments, data, chinese=True)}\n"
     )
 
 
@@ -142,15 +144,17 @@ def _attention(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
     return f"`sound` contains no attention; {told} ({figure}). "
 
 
-def _never_learned(experiments: Sequence[Experiment], data: str) -> str:
+def _never_learned(experiments: Sequence[Experiment], data: str, *, chinese: bool = False) -> str:
     """Settings of which runs answer at random, so that none is overlooked for having left a comparison."""
-    told = [
-        f"{row.never_learned} of {row.seeds} runs of `{row.method}` (`{each.name}`) never learned: accuracy at chance. "
+    words = "{never} of {seeds} runs of `{method}` (`{study}`) never learned: accuracy at chance. "
+    if chinese:
+        words = "`{method}`（`{study}`）的 {seeds} 次运行中有 {never} 次什么也没学到：准确率等于随机猜测。"
+    return "".join(
+        words.format(never=row.never_learned, seeds=row.seeds, method=row.method, study=each.name)
         for each in experiments
         for row in rows_of(each, data)
         if row.never_learned
-    ]
-    return "".join(told)
+    )
 
 
 def _chinese(made: Mapping[str, Mapping[str, Any]], data: str) -> str:

@@ -51,6 +51,7 @@ DEFINITIONS = {
     "receipts": "of the runs that both curves are made of, those without a surrogate included, how many have audits "
     "that stand on passing receipts",
     "proven": "of targets: whether all of these have",
+    "named_afterwards": "of targets: what of it was chosen when the figures that decide it were known, or null",
     "hypervolume": "area of all (accuracy, MSE) that a seed's front beats and that beat the reference; mean over seeds",
     "stale": "results whose configuration is not (or not any more) a cell of a study file; they are never used",
     "seconds_per_epoch": "in methods and cells: median over a run's epochs, without validation; runs share machines, "

@@ -34,9 +34,10 @@ def targets_of(
             standing = _cost(target, cost_figures(root))
         else:
             raise ValueError(f"a target needs `comparison`, `method` or `cost_of`, got {dict(target)}")
-        if "note" in target:
-            standing["why"] += f"; {target['note']}"
-        made.append({"name": target["name"], **standing})
+        chosen = target.get("named_afterwards")
+        if chosen is not None:
+            standing["why"] += f"; {chosen} was named when the figures were known"
+        made.append({"name": target["name"], **standing, "named_afterwards": chosen})
     return made
 
 

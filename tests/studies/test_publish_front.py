@@ -75,10 +75,12 @@ def test_index__counts_results_that_do_not_say_from_which_epoch_they_are(tmp_pat
     assert "3 of them have the closed-form attacker or pruning" in page(root, "README")
 
 
-def test_front__a_note_of_a_target_is_told_where_it_stands(tmp_path: Path) -> None:
+def test_front__a_target_of_which_something_was_named_afterwards_says_so(tmp_path: Path) -> None:
     root = repository(tmp_path, MAIN)
+    fill(root, "main-cifar10")
+    assert "1 are met (0 of them by attacks that prove nothing yet, 0 by a study or a mode named when" in front(root)
     settings = root / "results" / "comparisons.toml"
-    kept = "".join(line for line in settings.read_text().splitlines(True) if not line.startswith("note = "))
-    settings.write_text(kept + 'note = "a remark of the settings"\n')
-    publish(root)
-    assert "a remark of the settings |" in page(root, "README")
+    decided = 'study = "main-cifar10"\n'
+    settings.write_text(settings.read_text().replace(decided, f'{decided}named_afterwards = "the study"\n'))
+    assert "1 are met (0 of them by attacks that prove nothing yet, 1 by a study or a mode named when" in front(root)
+    assert "; the study was named when the figures were known |" in page(root, "README")
