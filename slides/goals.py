@@ -29,7 +29,7 @@ def goal_table(shelf: Shelf, targets: list[Mapping[str, Any]]) -> str:
     for target in targets:
         words, threshold = in_words(target, stated.get(str(target["name"]), {}))
         goal = f'{both(*words)}<br><span class="note">{both(*threshold)}</span>'
-        rows.append([goal, _figure(target["figure"]), _met(target["met"])])
+        rows.append([goal, _figure(target["figure"]), _met(target)])
     return table((("goal", "目标"), ("figure", "数值"), ("met", "达成")), rows)
 
 
@@ -82,7 +82,10 @@ def _figure(figure: float | None) -> str:
     return "–" if figure is None else f'<span class="number">{figure:.3g}</span>'
 
 
-def _met(met: bool | None) -> str:
-    if met is None:
+def _met(target: Mapping[str, Any]) -> str:
+    if target["met"] is None:
         return f'<span class="open">{both("open", "待定")}</span>'
-    return f'<span class="yes">{both("yes", "是")}</span>' if met else f'<span class="no">{both("no", "否")}</span>'
+    if not target["met"]:
+        return f'<span class="no">{both("no", "否")}</span>'
+    words = ("yes, by screening", "是（仅筛选攻击）") if target.get("proven") is False else ("yes", "是")
+    return f'<span class="yes">{both(*words)}</span>'

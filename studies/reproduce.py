@@ -1,6 +1,6 @@
 """Run the studies behind the results pages, all of them by one command: ``make reproduce``.
 
-python -m studies.reproduce [STUDY ...] [--data-root FOLDER] [--workers N] [--seconds S] [--missing]
+python -m studies.reproduce [STUDY ...] [--only METHOD ...] [--data-root FOLDER] [--workers N] [--seconds S] [--missing]
 
 Everything is trained and attacked anew, and held against the stored results. With ``--missing`` only the cells that
 have no stored result, nor one of an equal run of another study, are run, and theirs are stored. Stopped at any time,
@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import fmean
@@ -60,6 +60,14 @@ def chosen_studies(root: Path, patterns: Sequence[str]) -> list[Path]:
     return [file for name, file in files.items() if not patterns or any(fnmatchcase(name, p) for p in patterns)]
 
 
+def check_methods(files: Sequence[Path], only: Sequence[str]) -> None:
+    """Raise `ValueError` for a method that none of the study files has."""
+    methods = list(dict.fromkeys(cell.method for file in files for cell in load_study(file).cells))
+    for name in only:
+        if name not in methods:
+            raise ValueError(f"none of these studies has a method {name!r}; there are: {', '.join(methods)}")
+
+
 def run_missing(root: Path, stored: StoredStudy, run: Callable[[Study], Any]) -> None:
     """Run the cells of a study that have no stored result, and store theirs, also if interrupted."""
     study = load_study(root / stored.file, root / "runs" / "studies" / stored.name)
@@ -98,6 +106,7 @@ def reproduce(
     root: Path,
     patterns: Sequence[str] = (),
     *,
+    only: Sequence[str] = (),
     missing: bool = False,
     seconds: float | None = None,
     runner: Runner = run_cell,
@@ -108,6 +117,7 @@ def reproduce(
 
     Args:
         root: of the repository. patterns: as for `chosen_studies`.
+        only: the methods to run; all if none is named.
         missing: only what has no stored result, and store it.
         seconds: begin no cell later than this after the start.
         runner, how: as for `attention_cem.studies.run_study`.
@@ -115,20 +125,26 @@ def reproduce(
     """
     until = None if seconds is None else time.monotonic() + seconds
     ended = {}
-    for file in chosen_studies(root, patterns):
+    files = chosen_studies(root, patterns)
+    check_methods(files, only)
+    for file in files:
         left = None if until is None else until - time.monotonic()
         # Read again for each: what was run for an earlier study may be a run of this one too.
         stored = next(each for each in read_studies(root, read_settings(root)) if root / each.file == file)
-        if missing and not stored.missing:
-            ended[stored.name] = Standing(len(stored.study.cells), 0, len(stored.study.cells))
+        wanted = {cell.id for cell in stored.study.cells if not only or cell.method in only}
+        if not wanted:
             continue
-        if left is not None and left <= 0:
-            ended[stored.name] = Standing(len(stored.finished) if missing else 0, 0, len(stored.study.cells))
+        waiting = wanted & {cell.id for cell in stored.missing} if missing else wanted
+        if not waiting or (left is not None and left <= 0):
+            ended[stored.name] = Standing(len(wanted) - len(waiting), 0, len(wanted))
             continue
         states: dict[str, Any] = {}
 
-        def run(study: Study, left: float | None = left, states: dict[str, Any] = states) -> None:
-            states.update(run_study(study, seconds=left, runner=runner, tell=tell, **how))
+        def run(
+            study: Study, left: float | None = left, states: dict[str, Any] = states, wanted: set[str] = wanted
+        ) -> None:
+            chosen = replace(study, cells=tuple(cell for cell in study.cells if cell.id in wanted))
+            states.update(run_study(chosen, seconds=left, runner=runner, tell=tell, **how))
 
         if missing:
             run_missing(root, stored, run)
@@ -146,6 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run, then say where every study stands; exit code 1 if a cell failed or is missing, 130 if stopped."""
     parser = argparse.ArgumentParser(prog="python -m studies.reproduce", description="Run the studies of the results.")
     parser.add_argument("studies", nargs="*", metavar="STUDY", help="name or pattern, e.g. 'data-*' [all]")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="METHOD", help="only its cells; may be given several times"
+    )
     parser.add_argument("--missing", action="store_true", help="run only what has no stored result, and store it")
     parser.add_argument("--data-root", metavar="FOLDER", help="folder with the data files")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="cells at a time on this machine [1]")
@@ -158,6 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ended = reproduce(
             ROOT,
             asked.studies,
+            only=asked.only,
             missing=asked.missing,
             seconds=asked.seconds,
             tell=lambda text: print(text, file=sys.stderr, flush=True),

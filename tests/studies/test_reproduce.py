@@ -109,6 +109,18 @@ def test_reproduce__begins_no_study_after_the_time_given(tmp_path: Path) -> None
     assert ended == {"main-cifar10": Standing(0, 0, 36), "data-lfw158": Standing(2, 0, 36)}
 
 
+def test_reproduce__only_the_methods_named(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN)
+    of_method = [cell.id for cell in load_study(root / "studies/main-cifar10.toml").cells if cell.method == "noise"]
+    ended = reproduce(root, missing=True, only=["noise"], runner=runner)
+    assert ended == {"main-cifar10": Standing(len(of_method), 0, len(of_method))}
+    assert sorted(begun(root, "studies")) == sorted(of_method)
+    assert sorted(file.stem for file in (root / "results/studies/main-cifar10").iterdir()) == sorted(of_method)
+    assert reproduce(root, missing=True, only=["noise"], runner=runner) == ended
+    with pytest.raises(ValueError, match="none of these studies has a method 'noize'; there are: .*noise"):
+        reproduce(root, missing=True, only=["noize"], runner=runner)
+
+
 def test_chosen_studies__are_named_by_patterns_in_the_order_of_the_pages(tmp_path: Path) -> None:
     root = repository(tmp_path, SECOND, MAIN)
     assert [file.stem for file in chosen_studies(root, [])] == ["main-cifar10", "data-lfw158"]
