@@ -84,7 +84,8 @@ def front_block(
     """One table and one plot about the first data set, what the names mean, and how far the figures can be trusted."""
     title, data = "## Where we stand\n\n", settings.data[0]
     made = comparisons.get(data, {})
-    wanted = [record for key, record in made.items() if record["a"] in SHOWN or key == BEHIND_ONE_CLIENT]
+    asked = {f"{a}_vs_{b}" for a, b in settings.comparisons if a in SHOWN} | {BEHIND_ONE_CLIENT}
+    wanted = [record for key, record in made.items() if key in asked]
     if not wanted:
         return f"{title}The studies are not run yet: [what is missing and how to make it](results/README.md).\n"
     rows = [
@@ -116,17 +117,31 @@ def front_block(
     met, missed, open_ = (sum(target["met"] is state for target in targets) for state in (True, False, None))
     screened = sum(target["met"] is True and target.get("proven") is False for target in targets)
     later = sum(target["met"] is True and target["named_afterwards"] is not None for target in targets)
-    return (
-        f"{title}Worst-case attack on {data} at equal accuracy: a higher MSE ratio is better for the first, "
-        f"a lower SSIM is more private "
-        f"([how measured, every figure](results/README.md)):\n\n"
-        f"{table(head, rows)}\n\n"
-        + "".join(f"![Accuracy and MSE of every method on {data}]({figure_name(each, data)})\n\n" for each in named)
-        + f"{_words(wanted, settings)}\n\n{_attention(made, data)}{_never_learned(experiments, data)}{_trust(wanted)}"
-        + f"Of {len(targets)} targets {met} are met ({screened} of them by attacks that prove nothing yet, "
+    goals = (
+        f"Of {len(targets)} targets {met} are met ({screened} of them by attacks that prove nothing yet, "
         f"{later} by a study or a mode named when the figures were known), {missed} are not, {open_} are open."
-        f"{_chinese(made, data)}{_never_learned(experiments, data, chinese=True)}\n"
     )
+    in_chinese = f"{_chinese(made, data)}{_never_learned(experiments, data, chinese=True)}"
+    plots = "".join(f"![Accuracy and MSE of every method on {data}]({figure_name(each, data)})\n\n" for each in named)
+    return (
+        f"{title}{_in_short(made, data)}{_attention(made, data)}{_never_learned(experiments, data)}{_trust(wanted)}{goals}\n\n"
+        + (f"{in_chinese}\n\n" if in_chinese else "")
+        + f"Worst-case attack on {data} at equal accuracy: a higher MSE ratio is better for the first, a lower SSIM is "
+        f"more private ([how measured, every figure](results/README.md)):\n\n"
+        f"{table(head, rows)}\n\n{plots}{_words(wanted, settings)}\n"
+    )
+
+
+def _in_short(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
+    """The answer for who reads one sentence; empty without `sound`."""
+    against = (("kmeans_best", "k-means CEM at its best"), ("noise", "noise alone"))
+    told = [
+        f"{'at least ' * record['at_least']}{record['mse_gain']:.2f}× that of {words} "
+        f"({interval(record['ci95'], at_least=record['at_least'])}, {verdict(record)})"
+        for name, words in against
+        if (record := made.get(f"sound_vs_{name}")) is not None
+    ]
+    return f"At equal accuracy on {data} the attack's MSE on `sound` is {', and '.join(told)}. " if told else ""
 
 
 def _attention(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
@@ -165,7 +180,7 @@ def _chinese(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
         for key, name in wanted
         if (record := made.get(key)) is not None
     ]
-    return f"\n\n{data} 上与最好的 k-means CEM 相比，同准确率下攻击的 MSE：{'，'.join(told)}。" if told else ""
+    return f"{data} 上与最好的 k-means CEM 相比，同准确率下攻击的 MSE：{'，'.join(told)}。" if told else ""
 
 
 def _gain(record: Mapping[str, Any]) -> str:

@@ -1,9 +1,11 @@
 """Sentences of the front page and the index that depend on the figures: they say what these bear and nothing else."""
 
+import json
 from pathlib import Path
 
 import pytest
 from studies.publish import publish
+from studies.publish_settings import read_settings
 
 from attention_cem.studies import Cell
 from tests.studies.publishing import MAIN, figures, fill, page, repository
@@ -84,3 +86,17 @@ def test_front__a_target_of_which_something_was_named_afterwards_says_so(tmp_pat
     settings.write_text(settings.read_text().replace(decided, f'{decided}named_afterwards = "the study"\n'))
     assert "1 are met (0 of them by attacks that prove nothing yet, 1 by a study or a mode named when" in front(root)
     assert "; the study was named when the figures were known |" in page(root, "README")
+
+
+def test_front__answers_before_the_table_and_shows_only_what_is_asked_for(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN)
+    fill(root, "main-cifar10")
+    text = front(root)
+    asked = json.loads((root / "results/summary.json").read_text())["comparisons"]["cifar10"]
+    best = asked["sound_vs_kmeans_best"]
+    answer = f"the attack's MSE on `sound` is {best['mse_gain']:.2f}× that of k-means CEM at its best"
+    assert 0 < text.index(answer) < text.index("| comparison |")
+    declared = {f"| `{a}` against `{b}` " for a, b in read_settings(root).comparisons}
+    shown = [line for line in text.splitlines() if " against `" in line and line.startswith("| `")]
+    assert shown and all(any(line.startswith(pair) for pair in declared) for line in shown)
+    assert "sound_vs_kmeans_constant" in asked and "| `sound` against `kmeans_constant`" not in text
