@@ -121,10 +121,11 @@ def front_block(
         f"Of {len(targets)} targets {met} are met ({screened} of them by attacks that prove nothing yet, "
         f"{later} by a study or a mode named when the figures were known), {missed} are not, {open_} are open."
     )
+    in_english = f"{_in_short(made, data)}{_attention(made, data)}{_never_learned(experiments, data)}{_trust(wanted)}"
     in_chinese = f"{_chinese(made, data)}{_never_learned(experiments, data, chinese=True)}"
     plots = "".join(f"![Accuracy and MSE of every method on {data}]({figure_name(each, data)})\n\n" for each in named)
     return (
-        f"{title}{_in_short(made, data)}{_attention(made, data)}{_never_learned(experiments, data)}{_trust(wanted)}{goals}\n\n"
+        f"{title}{in_english}{goals}\n\n"
         + (f"{in_chinese}\n\n" if in_chinese else "")
         + f"Worst-case attack on {data} at equal accuracy: a higher MSE ratio is better for the first, a lower SSIM is "
         f"more private ([how measured, every figure](results/README.md)):\n\n"

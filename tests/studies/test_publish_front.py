@@ -89,7 +89,7 @@ def test_front__a_target_of_which_something_was_named_afterwards_says_so(tmp_pat
 
 
 def test_front__answers_before_the_table_and_shows_only_what_is_asked_for(tmp_path: Path) -> None:
-    root = repository(tmp_path, MAIN)
+    root = repository(tmp_path, MAIN.replace("[settings]", 'baseline = "kmeans_constant"\n[settings]', 1))
     fill(root, "main-cifar10")
     text = front(root)
     asked = json.loads((root / "results/summary.json").read_text())["comparisons"]["cifar10"]
