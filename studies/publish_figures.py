@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention_cem.training.files import write_atomically
 from studies.publish_reading import Experiment
-from studies.publish_rows import Row, rows_of
+from studies.publish_rows import Row, row_of, rows_of
 from studies.publish_settings import WITHOUT_CEM, Settings
 
 if TYPE_CHECKING:
@@ -53,7 +53,10 @@ def figure_name(experiment: Experiment, data: str) -> str:
 
 
 def write_figure(root: Path, settings: Settings, experiment: Experiment, data: str) -> str:
-    """Draw every method's curve, one panel per base defence: means with deviations, seeds as small marks."""
+    """Draw every method's curve, one panel per base defence: means with deviations, seeds as small marks.
+
+    Runs that never learned are named in the legend and not drawn.
+    """
     import matplotlib
 
     panels: dict[str, dict[str, list[Row]]] = {}
@@ -96,7 +99,9 @@ def _picture(settings: Settings, panels: Mapping[str, Mapping[str, Sequence[Row]
 
 
 def _draw(axes: Axes, rows: Sequence[Row], method: str, colour: str, mark: str) -> None:
-    ordered = sorted(rows, key=lambda row: row.accuracy.mean)
+    # A run at chance stretches both axes until nothing else can be told apart: it is named, not drawn.
+    learned = [[each for each in row.members if not each.never_learned] for row in rows]
+    ordered = sorted((row_of(group) for group in learned if group), key=lambda row: row.accuracy.mean)
     prominent = colour == _COLOURS["sound"]
     axes.errorbar(
         [100 * row.accuracy.mean for row in ordered],
@@ -108,10 +113,10 @@ def _draw(axes: Axes, rows: Sequence[Row], method: str, colour: str, mark: str) 
         markersize=6 if prominent else 4.5,
         linewidth=2.2 if prominent else 1.2,
         elinewidth=0.8,
-        label=f"{method} ({_seeds(rows)})",
+        label=f"{method} ({_seeds(rows)}{_left_out(rows)})",
         zorder=3 if prominent else 2,
     )
-    members = [each for row in rows if row.seeds > 1 for each in row.members]
+    members = [each for row in ordered if row.seeds > 1 for each in row.members]
     axes.scatter(
         [100 * each.result["accuracy"] for each in members],
         [each.result["mse"] for each in members],
@@ -126,6 +131,11 @@ def _draw(axes: Axes, rows: Sequence[Row], method: str, colour: str, mark: str) 
 def _seeds(rows: Sequence[Row]) -> str:
     fewest, most = min(row.seeds for row in rows), max(row.seeds for row in rows)
     return f"{fewest} to {most} seeds" if fewest < most else f"{most} seed{'s' * (most > 1)}"
+
+
+def _left_out(rows: Sequence[Row]) -> str:
+    never = sum(row.never_learned for row in rows)
+    return f"; {never} run{'s' * (never > 1)} at chance, not shown" if never else ""
 
 
 def _colour(settings: Settings, method: str, place: int) -> str:

@@ -85,7 +85,7 @@ def front_block(
     title, data = "## Where we stand\n\n", settings.data[0]
     made = comparisons.get(data, {})
     asked = {f"{a}_vs_{b}" for a, b in settings.comparisons if a in SHOWN} | {BEHIND_ONE_CLIENT}
-    wanted = [record for key, record in made.items() if key in asked]
+    wanted = sorted((record for key, record in made.items() if key in asked), key=lambda each: each["a"] != SHOWN[0])
     if not wanted:
         return f"{title}The studies are not run yet: [what is missing and how to make it](results/README.md).\n"
     rows = [

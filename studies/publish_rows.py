@@ -145,7 +145,7 @@ def rows_of(experiment: Experiment, data: str) -> list[Row]:
             own = {name: value for name, value in each.cell.settings.items() if name != "train.seed"}
             setting = repr((each.method, each.cell.lambd, each.cell.sigma, sorted(own.items())))
             groups.setdefault(setting, []).append(each)
-    return [_row(group) for group in groups.values()]
+    return [row_of(group) for group in groups.values()]
 
 
 def attack_names(rows: Sequence[Row]) -> list[str]:
@@ -154,7 +154,8 @@ def attack_names(rows: Sequence[Row]) -> list[str]:
     return [name for name in FIRST_ATTACKS if name in present] + [n for n in present if n not in FIRST_ATTACKS]
 
 
-def _row(group: Sequence[Finished]) -> Row:
+def row_of(group: Sequence[Finished]) -> Row:
+    """The row of results that have the setting in common."""
     first, ordered = group[0], tuple(sorted(group, key=lambda each: each.seed))
     return Row(
         method=first.method,

@@ -100,3 +100,16 @@ def test_front__answers_before_the_table_and_shows_only_what_is_asked_for(tmp_pa
     shown = [line for line in text.splitlines() if " against `" in line and line.startswith("| `")]
     assert shown and all(any(line.startswith(pair) for pair in declared) for line in shown)
     assert "sound_vs_kmeans_constant" in asked and "| `sound` against `kmeans_constant`" not in text
+
+
+def test_figure__names_runs_at_chance_and_does_not_draw_them(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN)
+    fill(root, "main-cifar10")
+    picture = root / "results/figures/main-cifar10.svg"
+    publish(root)
+    assert "at chance" not in picture.read_text()
+    fill(root, "main-cifar10", lambda cell: (0.1, 0.06), lambda c: c.method == "sound" and c.config.train.seed == 1)
+    publish(root)
+    text = picture.read_text()
+    assert "sound (3 seeds; 3 runs at chance, not shown)" in text
+    assert "noise (3 seeds)" in text and ">10<" not in text, "the axis does not reach down to chance"
