@@ -87,5 +87,11 @@ def _met(target: Mapping[str, Any]) -> str:
         return f'<span class="open">{both("open", "待定")}</span>'
     if not target["met"]:
         return f'<span class="no">{both("no", "否")}</span>'
-    words = ("yes, by screening", "是（仅筛选攻击）") if target.get("proven") is False else ("yes", "是")
+    words = ("yes", "是")
+    if target.get("proven") is False:
+        words = (
+            ("yes, by screening", "是（仅筛选攻击）")
+            if target.get("screened")
+            else ("yes, in part", "是（部分凭据通过）")
+        )
     return f'<span class="yes">{both(*words)}</span>'

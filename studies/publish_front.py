@@ -13,6 +13,7 @@ from studies.publish_rows import rows_of
 from studies.publish_settings import Settings
 from studies.publish_stamps import BEGIN, END, block_of
 from studies.publish_tables import (
+    RANKING,
     accuracy_words,
     both_ssim,
     comparisons_table,
@@ -87,7 +88,10 @@ def front_block(
     asked = {f"{a}_vs_{b}" for a, b in settings.comparisons if a in SHOWN} | {BEHIND_ONE_CLIENT}
     wanted = sorted((record for key, record in made.items() if key in asked), key=lambda each: each["a"] != SHOWN[0])
     if not wanted:
-        return f"{title}The studies are not run yet: [what is missing and how to make it](results/README.md).\n"
+        run = any(rows_of(each, data) for each in experiments)
+        told = f"No comparison that is asked for can be made on {data} yet" if run else "The studies are not run yet"
+        never = f"{_never_learned(experiments, data)}{_never_learned(experiments, data, chinese=True)}"
+        return f"{title}{told}: [what is missing and how to make it](results/README.md). {never}".rstrip() + "\n"
     rows = [
         [
             f"`{record['a']}` against `{record['b']}`",
@@ -115,11 +119,13 @@ def front_block(
     ]
     named = [each for each in experiments if each.name == wanted[0]["study"]]
     met, missed, open_ = (sum(target["met"] is state for target in targets) for state in (True, False, None))
-    screened = sum(target["met"] is True and target.get("proven") is False for target in targets)
+    screened = sum(target["met"] is True and target.get("screened") is True for target in targets)
     later = sum(target["met"] is True and target["named_afterwards"] is not None for target in targets)
+    before = sum(target["met"] is None and target["missed_before"] for target in targets)
     goals = (
         f"Of {len(targets)} targets {met} are met ({screened} of them by attacks that prove nothing yet, "
-        f"{later} by a study or a mode named when the figures were known), {missed} are not, {open_} are open."
+        f"{later} by a study or a mode named when the figures were known), {missed} are not, {open_} are open"
+        f"{f' ({before} of them missed with an earlier recipe)' if before else ''}."
     )
     in_english = f"{_in_short(made, data)}{_attention(made, data)}{_never_learned(experiments, data)}{_trust(wanted)}"
     in_chinese = f"{_chinese(made, data)}{_never_learned(experiments, data, chinese=True)}"
@@ -204,11 +210,14 @@ def _trust(records: Sequence[Mapping[str, Any]]) -> str:
     if any(record["seeds"] < ENOUGH_SEEDS for record in records):
         words += f"Fewer than {ENOUGH_SEEDS} seeds are a lead and no claim. "
     budgets = sorted({budget for record in records for budget in record["budgets"]})
-    if set(budgets) & {"quick", "screening"}:
-        passed, runs = (max(record["receipts"][key] for record in records) for key in ("passed", "runs"))
+    if set(budgets) & set(RANKING):
+        proven = sum(record["receipts"]["passed"] == record["receipts"]["runs"] for record in records)
+        passing = f"{proven} of these {len(records)} comparisons stand on passing receipts alone"
+        if not any(record["receipts"]["passed"] for record in records):
+            passing = "none of their receipts passes"
         words += (
             f"The attacks are those of a {' and '.join(budgets)} audit: they rank, a thorough one may find more, and "
-            f"{'none of their receipts passes' if not passed else f'of {runs} receipts {passed} pass'}. "
+            f"{passing}. "
         )
     return words
 
@@ -219,14 +228,16 @@ def _older(studies: Sequence[StoredStudy]) -> str:
     older = [each for each in used if each.best_epoch is None]
     if not older:
         return ""
-    late = sum(bool({"linear_leakage", "channel_pruning"} & set(each.cell.config.defence)) for each in older)
+    late = [each for each in older if {"linear_leakage", "channel_pruning"} & set(each.cell.config.defence)]
+    ours = sum("linear_leakage" in each.cell.config.defence for each in late)
     return (
         f"{len(older)} of {len(used)} results in use are older and do not say from which epoch their weights are. "
-        f"{late} of them have the closed-form attacker or pruning, whose rise the choice of weights did not wait for "
-        "then: weights from before its end would be of a weaker defence, which can only have lowered the MSE of "
-        "`sound`.\n\n"
-        f"在用的 {len(used)} 个结果中有 {len(older)} 个较早，未注明权重取自哪一轮；其中 {late} 个带闭式攻击者或剪枝，"
-        "当时选取权重并不等待其升满，这只可能使 `sound` 的 MSE 偏低。"
+        f"{ours} of them have the closed-form attacker, {len(late) - ours} pruning without it, whose rise the choice "
+        "of weights did not wait for then: weights from before its end would be of a weaker defence, less private and "
+        "more accurate, on whichever side of a comparison they stand.\n\n"
+        f"在用的 {len(used)} 个结果中有 {len(older)} 个较早，未注明权重取自哪一轮；其中 {ours} 个带闭式攻击者，"
+        f"{len(late) - ours} 个只带剪枝，当时选取权重并不等待其升满：升满之前的权重防御较弱，隐私较差而准确率较高，"
+        "无论在比较的哪一边。"
     )
 
 

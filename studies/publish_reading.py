@@ -21,6 +21,7 @@ from studies.publish_stamps import orphans, result_files, study_files
 ABOVE_CHANCE = 1.2
 """An accuracy up to this multiple of a guess is that of a model that never learned."""
 _REPEATED = ("accuracy", "mse")
+_SAID_AT_CHANCE = "training: nothing is learned"
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ class Finished:
 
     @property
     def never_learned(self) -> bool:
-        """Whether it answers no better than at random; False where nobody knows how many classes there are."""
+        """Whether it answers no better than at random: by its training's own word, else by its accuracy."""
+        if any(str(text).startswith(_SAID_AT_CHANCE) for text in self.result.get("warnings") or ()):
+            return True
         known = lookup_data(self.data).num_classes if self.data in known_data() else None
         classes = self.cell.config.data.options.get("num_classes", known)
         return classes is not None and self.result["accuracy"] <= ABOVE_CHANCE / classes

@@ -12,7 +12,7 @@ from studies.publish_comparisons import Compared
 from studies.publish_reading import Experiment
 from studies.publish_rows import Row, rows_of
 from studies.publish_settings import Settings
-from studies.publish_tables import both_ssim, interval
+from studies.publish_tables import RANKING, both_ssim, interval
 
 
 def targets_of(
@@ -34,10 +34,14 @@ def targets_of(
             standing = _cost(target, cost_figures(root))
         else:
             raise ValueError(f"a target needs `comparison`, `method` or `cost_of`, got {dict(target)}")
+        before = _before(target, {each.experiment: each for each in compared})
+        if before is not None:
+            standing["why"] += f"; {before[0]}"
         chosen = target.get("named_afterwards")
         if chosen is not None:
             standing["why"] += f"; {chosen} was named when the figures were known"
-        made.append({"name": target["name"], **standing, "named_afterwards": chosen})
+        missed_before = before is not None and before[1]
+        made.append({"name": target["name"], **standing, "named_afterwards": chosen, "missed_before": missed_before})
     return made
 
 
@@ -68,6 +72,7 @@ def _comparison(
         why += f"; {record['never_learned']} of {record['receipts']['runs']} runs never learned"
     receipts = record["receipts"]
     proven = receipts["passed"] == receipts["runs"]
+    screened = bool(set(record["budgets"]) & set(RANKING))
     if not proven:
         why += f"; {receipts['passed']} of {receipts['runs']} runs have a passing receipt"
     if spokesman is not None and spokesman["study"] != record["study"]:
@@ -78,7 +83,26 @@ def _comparison(
         return _standing(threshold, gain, ci95, None, f"{why}; seeds are left out, so nothing is decided")
     met = gain >= least and (above is None or ci95[0] > above)
     standing = _standing(threshold, gain, ci95, None if record["at_least"] and not met else met, why)
-    return {**standing, "proven": proven}
+    return {**standing, "proven": proven, "screened": screened}
+
+
+def _before(target: Mapping[str, Any], compared: Mapping[str, Compared]) -> tuple[str, bool] | None:
+    """What the recipe that came before reached, in words, and whether that missed the target; None without one."""
+    if "before" not in target:
+        return None
+    study, data, key = (str(target["before"][name]) for name in ("study", "data", "comparison"))
+    record = _record_of(compared.get(study), data, key)
+    if record is None:
+        return None
+    least, above = target["gain_at_least"], target.get("ci95_above", 0.0)
+    ci95 = record["ci95"]
+    missed = record["mse_gain"] < least or ci95 is None or ci95[0] <= above
+    told = (
+        f"with `{record['a']}` in {study}, which does not decide: {'at least ' * record['at_least']}"
+        f"{record['mse_gain']:.3f}×, {interval(ci95, at_least=record['at_least'])}, {'missed' if missed else 'met'}"
+    )
+    never = f", {record['never_learned']} of its runs never learned" if record["never_learned"] else ""
+    return f"{told}{never}", missed
 
 
 def _record_of(compared: Compared | None, data: str, key: str) -> Mapping[str, Any] | None:

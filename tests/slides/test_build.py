@@ -188,11 +188,12 @@ def test_results__what_make_results_writes_is_understood(tmp_path: Path) -> None
         assert f"{gain:.2f}×</text>" in found["comparisons"], key
     assert found["comparisons"].count('class="yes"') == sum(target["met"] is True for target in written["targets"])
     assert found["comparisons"].count('class="open"') == sum(target["met"] is None for target in written["targets"])
-    screened = [target for target in written["targets"] if target["met"] and target.get("proven") is False]
+    screened = [target for target in written["targets"] if target["met"] and target.get("screened")]
     assert found["comparisons"].count("yes, by screening") == len(screened)
     target, goal = {"name": "n", "threshold": "t", "figure": 1.6, "met": True}, "yes, by screening"
-    assert goal in goal_table(Shelf(root), [{**target, "proven": False}])
-    assert goal not in goal_table(Shelf(root), [{**target, "proven": True}])
+    assert goal in goal_table(Shelf(root), [{**target, "proven": False, "screened": True}])
+    assert "yes, in part" in goal_table(Shelf(root), [{**target, "proven": False, "screened": False}])
+    assert goal not in goal_table(Shelf(root), [{**target, "proven": True, "screened": False}])
 
 
 def test_cost__bars_follow_the_benchmark_file(tmp_path: Path) -> None:

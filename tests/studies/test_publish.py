@@ -127,7 +127,7 @@ def test_publish__a_study_half_done_works_and_says_what_is_missing(tmp_path: Pat
     fill(root, "main-cifar10", keep=lambda cell: cell.config.train.seed < 2)
     publish(root)
     first, text = summary(root)["targets"][0], (root / "README.md").read_text()
-    assert first["met"] is None and first["why"].endswith("3 seeds or more") and "Fewer than 3 seeds are a lead" in text
+    assert first["met"] is None and "3 seeds or more" in first["why"] and "Fewer than 3 seeds are a lead" in text
 
 
 def test_publish__results_of_an_older_definition_are_listed_and_never_used(tmp_path: Path) -> None:

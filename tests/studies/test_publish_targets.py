@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from studies.publish import publish
 
-from attention_cem.studies import Cell
+from attention_cem.studies import Cell, load_study
 from tests.studies.publishing import MAIN, STACKED, figures, fill, page, repository, summary
 
 
@@ -29,6 +29,44 @@ def test_publish__the_worst_case_target_asks_for_thorough_attacks_with_receipts(
     publish(root)
     target = next(each for each in summary(root)["targets"] if "ARL" in each["name"])
     assert target["met"] is met and why in target["why"]
+
+
+def test_publish__a_target_tells_what_the_recipe_before_reached(tmp_path: Path) -> None:
+    def with_one_at_chance(cell: Cell) -> tuple[float, float]:
+        if cell.method != "sound_abrupt":
+            return figures(cell)
+        level = 1.0 if cell.config.train.seed == 1 else 4.0
+        accuracy = 0.1 if level == 1.0 and cell.lambd == 1.0 else 0.89 - 0.02 * [0.1, 0.3, 1.0].index(cell.lambd)
+        return accuracy, 0.01 * level
+
+    old = MAIN.replace('name = "sound"', 'name = "sound_abrupt"')
+    root = repository(tmp_path, old)
+    fill(
+        root,
+        "main-cifar10",
+        with_one_at_chance,
+    )
+    publish(root)
+    first = summary(root)["targets"][0]
+    assert first["met"] is None and first["missed_before"] is True
+    assert "with `sound_abrupt` in main-cifar10, which does not decide: " in first["why"] and ", missed" in first["why"]
+    assert "of its runs never learned" in first["why"] and "the recipe was named when the figures" in first["why"]
+    assert "of them missed with an earlier recipe)" in (root / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("budget", "passing", "told"),
+    [("screening", 0, "yes, by screening"), ("thorough", 30, "yes, not every receipt passes"), ("thorough", 36, "yes")],
+)
+def test_publish__a_goal_is_met_by_screening_only_where_screening_was_the_attack(
+    tmp_path: Path, budget: str, passing: int, told: str
+) -> None:
+    root = repository(tmp_path, MAIN.replace('budget = "standard"', f'budget = "{budget}"'))
+    fill(root, "main-cifar10", more={"budget": budget, "receipt_ok": False})
+    first = [cell.id for cell in load_study(root / "studies/main-cifar10.toml").cells][:passing]
+    fill(root, "main-cifar10", keep=lambda c: c.id in first, more={"budget": budget, "receipt_ok": True})
+    publish(root)
+    assert f"| MSE ≥ 1.5×, interval above 1.25 | 2.02 | {told} |" in (root / "results/README.md").read_text()
 
 
 def measure(root: Path, name: str, mode: str, seconds: dict[str, float], batches: tuple[int, ...] = (128,)) -> None:

@@ -1,6 +1,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from attention_cem.training import train
 from attention_cem.training.chance_alarm import ChanceAlarm
 from attention_cem.training.observer import Observer
@@ -25,6 +27,27 @@ def test_update__a_slow_start_is_not_an_alarm() -> None:
 def test_update__a_task_of_one_class_cannot_be_above_chance() -> None:
     alarm = ChanceAlarm(num_classes=1, patience=1)
     assert alarm.update(1.0) is None
+
+
+def test_train__classes_that_validation_lacks_do_not_lower_chance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer for all gets a fifth right where five classes are seen, however many there are."""
+    monkeypatch.setattr("attention_cem.training.trainer.patience", lambda steps: 2)
+    listener = Listener()
+    overrides = {
+        "data__options__num_classes": 30,
+        "data__options__num_train": 60,
+        "data__validation_fraction": 0.1,
+        "defence__linear_leakage__weight": 1000.0,
+        "defence__linear_leakage__ramp_steps": 0,
+        "defence__linear_leakage__random_features": 0,
+        "data__classes_per_batch": 4,
+    }
+    train(tiny_config(tmp_path, train__epochs=8, train__lr=0.05, **overrides), observer=listener)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert any(row["balanced_accuracy"] > 1.1 / 30 for row in rows), "else every class count would do"
+    assert any("nothing is learned" in text for text in listener.messages)
 
 
 def collapsing(folder: Path, weight: float) -> tuple[list[str], list[list[str]]]:

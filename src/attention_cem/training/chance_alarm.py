@@ -25,7 +25,7 @@ class ChanceAlarm:
     a model that answers at random.
 
     Args:
-        num_classes: of the task.
+        num_classes: among the validation images; one constant answer gets so much of them right.
         patience: epochs in a row at chance before it is said.
         above: accuracy as a multiple of chance up to which it counts as chance.
 

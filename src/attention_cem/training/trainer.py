@@ -163,7 +163,8 @@ class Trainer:
 
     def run(self, stop: StopRequest) -> None:
         """Train to the last epoch; raises `TrainingInterrupted` after a stop request, with a checkpoint left."""
-        chance = ChanceAlarm(self.num_classes, patience=patience(len(self.images.train)))
+        seen = len(self.images.validation.image_set.labels.unique())
+        chance = ChanceAlarm(seen, patience=patience(len(self.images.train)))
         log = RunLog(self.config, self.folder, self.observer, self.world.is_main, self.position, chance)
         if self.world.is_main:
             self.observer.started(self._facts_at_start())
