@@ -13,7 +13,7 @@ from attention_cem.training.run_folder import RunFolder, folder_for
 from .helpers import tiny_config
 
 ROW = {
-    **{"epoch": 0, "loss": None, "surrogate_mode": "off", "nonfinite_steps": 0, "lambd": 0.0},
+    **{"epoch": 0, "loss": None, "balanced_accuracy": 0.5, "surrogate_mode": "off", "nonfinite_steps": 0, "lambd": 0.0},
     **{"rob_loss": None, "shutoff_share": None, "seconds": 1.5, "images_per_s": 100.0},
 }
 
