@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch import distributed as dist
+
+
+_GLOO_SETTLES = 0.5
+"""Seconds without Python for gloo's threads to let go of the last tensors.
+
+One that still waits for its turn when the interpreter ends aborts the process, after everything is done and written.
+"""
 
 
 @dataclass(frozen=True)
@@ -124,4 +132,6 @@ def joined_world(device_type: str) -> Iterator[World]:
     try:
         yield World(dist.get_rank(), size, local_rank)
     finally:
+        if device_type != "cuda":
+            time.sleep(_GLOO_SETTLES)
         dist.destroy_process_group()
