@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-
 _GLOO_SETTLES = 0.5
 """Seconds without Python for gloo's threads to let go of the last tensors.
 
