@@ -14,6 +14,7 @@ from typing import Any
 
 from attention_cem.data import known_data, lookup_data
 from attention_cem.studies import Cell, Study, load_study, read_result
+from attention_cem.training.chance_alarm import NOTHING_LEARNED
 from attention_cem.training.config_reading import config_hash
 from studies.publish_settings import Settings, matches
 from studies.publish_stamps import orphans, result_files, study_files
@@ -21,7 +22,7 @@ from studies.publish_stamps import orphans, result_files, study_files
 ABOVE_CHANCE = 1.2
 """An accuracy up to this multiple of a guess is that of a model that never learned."""
 _REPEATED = ("accuracy", "mse")
-_SAID_AT_CHANCE = "training: nothing is learned"
+_SAID_AT_CHANCE = f"training: {NOTHING_LEARNED}"
 
 
 @dataclass(frozen=True)

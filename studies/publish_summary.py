@@ -46,12 +46,14 @@ DEFINITIONS = {
     "the MSE is read from a mixture with it; mean over seeds",
     "own_until": "the accuracy up to which a has runs of its own: of each seed the most accurate on its curve, mean "
     "over seeds; a verdict of a difference is said to hold no further. Null where a seed of a has none on its curve",
-    "never_learned": f"of the runs that both curves are made of, how many have an accuracy of at most {ABOVE_CHANCE} "
-    "over the number of classes: they count as every other",
+    "never_learned": f"of the runs that both curves are made of, how many said in training that nothing is "
+    f"learned, or have an accuracy of at most {ABOVE_CHANCE} over the number of classes: they count as every other",
     "receipts": "of the runs that both curves are made of, those without a surrogate included, how many have audits "
     "that stand on passing receipts",
     "proven": "of targets: whether all of these have",
     "named_afterwards": "of targets: what of it was chosen when the figures that decide it were known, or null",
+    "missed_before": "of targets: whether an earlier recipe, or the same in another study, missed it",
+    "screened": "of targets about a comparison: whether attacks that rank and prove nothing are among those it is by",
     "hypervolume": "area of all (accuracy, MSE) that a seed's front beats and that beat the reference; mean over seeds",
     "stale": "results whose configuration is not (or not any more) a cell of a study file; they are never used",
     "seconds_per_epoch": "in methods and cells: median over a run's epochs, without validation; runs share machines, "

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from math import ceil
 
+NOTHING_LEARNED = "nothing is learned"
+"""How the sentence begins; who reads results finds them by it."""
 _LEAST_EPOCHS = 3
 _LEAST_STEPS = 300  # fewer teach little, defence or not
 
@@ -48,6 +50,6 @@ class ChanceAlarm:
         if self.num_classes < 2 or self.at_chance < self.patience:
             return None
         return (
-            f"nothing is learned: balanced accuracy {100 * balanced_accuracy:.1f} % after {self.epochs} epochs, "
+            f"{NOTHING_LEARNED}: balanced accuracy {100 * balanced_accuracy:.1f} % after {self.epochs} epochs, "
             f"{100 * chance:.1f} % is chance; give the defence less weight or a longer ramp, or lower train.lr"
         )
