@@ -183,6 +183,21 @@ def test_audit__a_changed_challenge_or_setting_starts_afresh(tmp_path: Path) -> 
     assert high > low
 
 
+def test_audit__audits_of_all_seeds_share_one_calibration_and_differ_in_their_attacks(tmp_path: Path) -> None:
+    challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=60, test=20))
+    inverter = Budget("one", (("inverter", InverterAttack(PLAN, width=8, blocks=0)),), bound_images=60, fisher_images=2)
+    records = [
+        audit(
+            tmp_path / "c", tmp_path / str(seed), budget=inverter, device="cpu", seed=seed, calibration_cache=tmp_path
+        )
+        for seed in (0, 1)
+    ]
+    first, second = (record["attacks"][0] for record in records)
+    assert first["receipt"]["calibration"] == second["receipt"]["calibration"]
+    assert len(list(tmp_path.glob("*.json"))) == 1
+    assert first["mse"] != second["mse"]
+
+
 def test_audit__altered_challenge_or_answers_are_refused(tmp_path: Path) -> None:
     challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=60, test=20))
     path = tmp_path / "c" / "answers" / "answers.safetensors"

@@ -179,7 +179,6 @@ class _Desk:
             device=self.device,
             most_images=self.budget.calibration_images,
             cache=self.cache,
-            seed=self.seed,
             progress=self._shown(f"{name}: calibration"),
         )
         starts = {each.name: each.as_start() for each in earlier}
