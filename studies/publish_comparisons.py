@@ -69,16 +69,26 @@ def compare_experiment(experiment: Experiment, settings: Settings) -> Compared:
 
 
 def headline(compared: Sequence[Compared], settings: Settings) -> dict[str, dict[str, dict[str, Any]]]:
-    """For each data set and comparison the experiment that speaks for it, in the order of preference."""
+    """For each data set and comparison the experiment that speaks for it, in the order of preference.
+
+    Where a target names another study, which alone decides it, the lower of the two figures speaks: no page leads with
+    the one that looks better.
+    """
+    deciding = {target["comparison"]: target["study"] for target in settings.targets if "study" in target}
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for each in _preferred(compared, settings):
+    for each in preferred(compared, settings):
         for data, records in each.records.items():
             for key, record in records.items():
                 found.setdefault((data, key), []).append(record)
     chosen: dict[str, dict[str, dict[str, Any]]] = {}
     for (data, key), candidates in found.items():
         enough = [record for record in candidates if record["seeds"] >= ENOUGH_SEEDS]
-        chosen.setdefault(data, {})[key] = enough[0] if enough else max(candidates, key=lambda one: one["seeds"])
+        may_speak = enough[:1] + [one for one in enough[1:] if one["study"] == deciding.get(f"{data}.{key}")]
+        chosen.setdefault(data, {})[key] = (
+            min(may_speak, key=lambda one: float(one["mse_gain"]))
+            if may_speak
+            else max(candidates, key=lambda one: int(one["seeds"]))
+        )
     return chosen
 
 
@@ -94,7 +104,7 @@ def missing_of(
     """
     planned = _planned(settings, studies)
     told: dict[tuple[str, str], str] = {}
-    for each in (missing for one in _preferred(compared, settings) for missing in one.missing):
+    for each in (missing for one in preferred(compared, settings) for missing in one.missing):
         wanted = (each.data, each.key) in planned or (each.a_exists and each.b_exists)
         if each.data in settings.data and wanted and each.key not in made.get(each.data, {}):
             told.setdefault((each.data, each.key), f"{each.study}: {each.reason}")
@@ -125,7 +135,7 @@ def _planned(settings: Settings, studies: Iterable[StoredStudy]) -> list[tuple[s
     ]
 
 
-def _preferred(compared: Sequence[Compared], settings: Settings) -> list[Compared]:
+def preferred(compared: Sequence[Compared], settings: Settings) -> list[Compared]:
     """Experiments that may speak for a data set, the first preferred first."""
     ranked = []
     for each in compared:

@@ -82,7 +82,7 @@ def front_block(
     targets: Sequence[Mapping[str, Any]],
     settings: Settings,
 ) -> str:
-    """One table and one plot about the first data set, what the names mean, and how far the figures can be trusted."""
+    """The first data set: a table, plots of its first rows, what names mean, how far figures can be trusted."""
     title, data = "## Where we stand\n\n", settings.data[0]
     made = comparisons.get(data, {})
     asked = {f"{a}_vs_{b}" for a, b in settings.comparisons if a in SHOWN} | {BEHIND_ONE_CLIENT}
@@ -117,19 +117,23 @@ def front_block(
         "verdict",
         "study",
     ]
-    named = [each for each in experiments if each.name == wanted[0]["study"]]
+    pictured = {record["study"] for record in wanted if record["a"] == wanted[0]["a"]}
+    named = [each for each in experiments if each.name in pictured]
     met, missed, open_ = (sum(target["met"] is state for target in targets) for state in (True, False, None))
     screened = sum(target["met"] is True and target.get("screened") is True for target in targets)
     later = sum(target["met"] is True and target["named_afterwards"] is not None for target in targets)
     before = sum(target["met"] is None and target["missed_before"] for target in targets)
     goals = (
         f"Of {len(targets)} targets {met} are met ({screened} of them by attacks that prove nothing yet, "
-        f"{later} by a study or a mode named when the figures were known), {missed} are not, {open_} are open"
+        f"{later} by a recipe, a study or a mode named when the figures were known), {missed} are not, "
+        f"{open_} {'is' if open_ == 1 else 'are'} open"
         f"{f' ({before} of them missed with an earlier recipe)' if before else ''}."
     )
     in_english = f"{_in_short(made, data)}{_attention(made, data)}{_never_learned(experiments, data)}{_trust(wanted)}"
     in_chinese = f"{_chinese(made, data)}{_never_learned(experiments, data, chinese=True)}"
-    plots = "".join(f"![Accuracy and MSE of every method on {data}]({figure_name(each, data)})\n\n" for each in named)
+    plots = "".join(
+        f"![Accuracy and MSE of every method on {data}, {each.name}]({figure_name(each, data)})\n\n" for each in named
+    )
     return (
         f"{title}{in_english}{goals}\n\n"
         + (f"{in_chinese}\n\n" if in_chinese else "")

@@ -8,7 +8,7 @@ from typing import Any
 
 from attention_cem.studies.verdicts import ENOUGH_SEEDS
 from studies.publish_benchmarks import cost_figures, cost_standing
-from studies.publish_comparisons import Compared
+from studies.publish_comparisons import Compared, preferred
 from studies.publish_reading import Experiment
 from studies.publish_rows import Row, rows_of
 from studies.publish_settings import Settings
@@ -25,16 +25,18 @@ def targets_of(
 ) -> list[dict[str, Any]]:
     """Each target as ``name``, ``threshold`` and ``why`` in words, ``figure``, ``ci95`` and ``met``, each or null."""
     made = []
+    in_turn = preferred(compared, settings)
+    by_study = {each.experiment: each for each in (*in_turn, *compared)}
     for target in settings.targets:
         if "comparison" in target:
-            standing = _comparison(target, {each.experiment: each for each in compared}, comparisons, missing)
+            standing = _comparison(target, by_study, comparisons, missing)
         elif "method" in target:
             standing = _worst_case(target, settings, experiments)
         elif "cost_of" in target:
             standing = _cost(target, cost_figures(root))
         else:
             raise ValueError(f"a target needs `comparison`, `method` or `cost_of`, got {dict(target)}")
-        before = _before(target, {each.experiment: each for each in compared})
+        before = _before(target, by_study)
         if before is not None:
             standing["why"] += f"; {before[0]}"
         chosen = target.get("named_afterwards")
@@ -52,9 +54,8 @@ def _comparison(
     missing: Sequence[Mapping[str, str]],
 ) -> dict[str, Any]:
     data, key = target["comparison"].split(".", 1)
-    spokesman = comparisons.get(data, {}).get(key)
     study = target.get("study")
-    record = spokesman if study is None else _record_of(compared.get(study), data, key)
+    record = comparisons.get(data, {}).get(key) if study is None else _record_of(compared.get(study), data, key)
     least, above = target["gain_at_least"], target.get("ci95_above")
     threshold = f"MSE ≥ {least:g}×" + (f", interval above {above:g}" if above is not None else "")
     if record is None:
@@ -75,8 +76,8 @@ def _comparison(
     screened = bool(set(record["budgets"]) & set(RANKING))
     if not proven:
         why += f"; {receipts['passed']} of {receipts['runs']} runs have a passing receipt"
-    if spokesman is not None and spokesman["study"] != record["study"]:
-        why += f"; in {_elsewhere(spokesman)}"
+    if study is not None:
+        why += _elsewhere(study, compared, data, key)
     if record["seeds"] < ENOUGH_SEEDS:
         return _standing(threshold, gain, ci95, None, f"{why}; a target is decided by {ENOUGH_SEEDS} seeds or more")
     if record["left_out_seeds"]:
@@ -109,11 +110,15 @@ def _record_of(compared: Compared | None, data: str, key: str) -> Mapping[str, A
     return None if compared is None else compared.records.get(data, {}).get(key)
 
 
-def _elsewhere(record: Mapping[str, Any]) -> str:
-    """What the study says that speaks for the data set, beside the one that decides."""
+def _elsewhere(decides: str, compared: Mapping[str, Compared], data: str, key: str) -> str:
+    """What the study says that would speak for the data set, had the target not named another; empty if none does."""
+    others = (_record_of(each, data, key) for name, each in compared.items() if name != decides)
+    record = next((each for each in others if each is not None and each["seeds"] >= ENOUGH_SEEDS), None)
+    if record is None:
+        return ""
     told = f"{'at least ' * record['at_least']}{record['mse_gain']:.3f}×, {record['outcome']}"
     never = f", {record['never_learned']} of its runs never learned" if record["never_learned"] else ""
-    return f"{record['study']}, which does not decide: {told}{never}"
+    return f"; in {record['study']}, which does not decide: {told}{never}"
 
 
 def _why_missing(

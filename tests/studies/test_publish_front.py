@@ -81,11 +81,11 @@ def test_index__counts_results_that_do_not_say_from_which_epoch_they_are(tmp_pat
 def test_front__a_target_of_which_something_was_named_afterwards_says_so(tmp_path: Path) -> None:
     root = repository(tmp_path, MAIN)
     fill(root, "main-cifar10")
-    assert "1 are met (0 of them by attacks that prove nothing yet, 1 by a study or a mode named when" in front(root)
+    assert "1 are met (0 of them by attacks that prove nothing yet, 1 by a recipe, a study or a mode" in front(root)
     assert "; the recipe was named when the figures were known |" in page(root, "README")
     settings = root / "results" / "comparisons.toml"
     settings.write_text(settings.read_text().replace('named_afterwards = "the recipe"\n', ""))
-    assert "1 are met (0 of them by attacks that prove nothing yet, 0 by a study or a mode named when" in front(root)
+    assert "1 are met (0 of them by attacks that prove nothing yet, 0 by a recipe, a study or a mode" in front(root)
 
 
 def test_front__a_run_whose_training_said_so_never_learned_whatever_its_accuracy(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     (rf"the attention has collapsed: it rests on {_NUMBER} samples per class", "注意力已坍缩："
     "每个类别只依赖 {0} 个样本"),
     (r"no class was active: the surrogate did nothing", "没有任何类别处于活动状态：代理损失什么也没做"),
-    (rf"nothing is learned: balanced accuracy {_NUMBER} % after {_NUMBER} epochs, {_NUMBER} % is chance; give the "
-     r"defence less weight or a longer ramp, or lower train.lr",
-     "什么也没学到：{1} 轮后各类平均准确率为 {0} %，随机猜测即为 {2} %；请减小防御的权重、延长其爬升，或调小 train.lr"),
+    (rf"nothing is learned: balanced accuracy {_NUMBER} % after {_NUMBER} epochs, {_NUMBER} % is chance; set "
+     r"train.lr_warmup_epochs to 1, or give the defence less weight or a longer ramp",
+     "什么也没学到：{1} 轮后各类平均准确率为 {0} %，随机猜测即为 {2} %；请把 train.lr_warmup_epochs 设为 1，"
+     "或减小防御的权重、延长其爬升"),
     # receipts
     (rf"{_NUMBER} more epochs from a restarted learning rate changed the validation MSE by {_NUMBER} % "
      rf"\(limit {_NUMBER} %\)", "重启学习率再训练 {0} 轮，验证 MSE 变化 {1} %（上限 {2} %）"),

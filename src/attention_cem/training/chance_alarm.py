@@ -51,5 +51,6 @@ class ChanceAlarm:
             return None
         return (
             f"{NOTHING_LEARNED}: balanced accuracy {100 * balanced_accuracy:.1f} % after {self.epochs} epochs, "
-            f"{100 * chance:.1f} % is chance; give the defence less weight or a longer ramp, or lower train.lr"
+            f"{100 * chance:.1f} % is chance; set train.lr_warmup_epochs to 1, or give the defence less weight or a "
+            "longer ramp"
         )
