@@ -92,6 +92,6 @@ def _met(target: Mapping[str, Any]) -> str:
         words = (
             ("yes, by screening", "是（仅筛选攻击）")
             if target.get("screened")
-            else ("yes, in part", "是（部分凭据通过）")
+            else ("yes, not every receipt passes", "是（并非所有凭据都通过）")
         )
     return f'<span class="yes">{both(*words)}</span>'

@@ -2,6 +2,7 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -38,3 +39,27 @@ def test_main__version_and_overview(capsys: pytest.CaptureFixture[str]) -> None:
 def test_main__an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trian"]) == 2
     assert capsys.readouterr().err == "attention-cem: unknown command 'trian'; did you mean 'train'?\n"
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 9 GiB.\nProcess 1")]
+)
+def test_main__memory_that_does_not_suffice_is_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(arguments: Sequence[str]) -> int:
+        raise error
+
+    monkeypatch.setattr("attention_cem.cli.data.main", fails)
+    assert main(["data"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("attention-cem data: out of memory") and said.count("\n") == 1 and "smaller batches" in said
+
+
+def test_main__any_other_error_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(arguments: Sequence[str]) -> int:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr("attention_cem.cli.data.main", fails)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        main(["data"])

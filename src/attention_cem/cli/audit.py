@@ -84,9 +84,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _audit(given: argparse.Namespace, arguments: Sequence[str], *, is_run: bool) -> int:
-    # torch is imported here, after everything that can be refused without it was.
-    import torch
-
+    # Imports torch; everything that can be refused without it was.
     from attention_cem.cli.audit_progress import watch_audit
     from attention_cem.training import CheckpointError
 
@@ -104,8 +102,6 @@ def _audit(given: argparse.Namespace, arguments: Sequence[str], *, is_run: bool)
         return fail("audit", weights_words(given.folder, error))
     except OSError as error:
         return fail("audit", os_words(error))
-    except torch.OutOfMemoryError as error:
-        return fail("audit", str(error))
     text = audit_text(record, min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST))
     place = (Path(given.folder) if is_run and given.out is None else out) / "audit.json"
     pictures = f"{out / 'reconstructions.png'}: true images, then one row for each attack"

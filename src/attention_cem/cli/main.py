@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import attention_cem
+from attention_cem.cli.remedies import memory_words
 from attention_cem.nearest_names import did_you_mean
 
 # Each module has `main(arguments) -> exit code`; it is imported only when its command is called.
@@ -39,7 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"attention-cem: unknown command '{given[0]}'{hint}", file=sys.stderr)
         return 2
     module, _ = COMMANDS[given[0]]
-    code: int = import_module(module).main(given[1:])
+    try:
+        code: int = import_module(module).main(given[1:])
+    except (MemoryError, RuntimeError) as error:
+        words = memory_words(error)
+        if words is None:
+            raise
+        print(f"attention-cem {given[0]}: {words}", file=sys.stderr)
+        return 1
     return code
 
 

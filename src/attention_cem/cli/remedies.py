@@ -46,6 +46,22 @@ def os_words(error: OSError) -> str:
     return f"{reason}; check the permissions and the disk, or name another place"
 
 
+def memory_words(error: Exception) -> str | None:
+    """What to do where memory did not suffice; None for any other error.
+
+    >>> memory_words(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
+    "out of memory: can't allocate memory; smaller batches, fewer images or a smaller model help"
+    >>> memory_words(RuntimeError("shapes do not match")) is None
+    True
+    """
+    text = str(error).split("\n")[0]
+    told = "memory" in text and any(words in text for words in ("allocate", "out of memory", "not enough"))
+    if not told and not isinstance(error, MemoryError):
+        return None
+    reason = text.rsplit("DefaultCPUAllocator: ", 1)[-1].rstrip(".")
+    return f"out of memory{f': {reason}' * bool(reason)}; smaller batches, fewer images or a smaller model help"
+
+
 def weights_words(run: str | os.PathLike[str], error: Exception, which: str = "best", *, choice: bool = False) -> str:
     """Why a run's weights cannot be read, and what helps.
 
