@@ -25,8 +25,8 @@ from studies.publish_tables import (
     verdict_across,
 )
 
-SHOWN = ("sound", "sound_abrupt", "blindness", "slots")
-"""Methods on the front page: the preset, as it was before, half of it by itself, and the attention-based surrogate."""
+SHOWN = ("sound", "sound_abrupt", "blindness", "slots", "sound_slots")
+"""On the front page: the preset, as it was before, half of it by itself, the attention-based surrogate, and both."""
 CHINESE_OUTCOMES = {BETTER: "更好", WORSE: "更差", SAME: "未见差别", UNDECIDED: "未定"}
 BEHIND_ONE_CLIENT = "blind_sound_vs_blind_kmeans_best"
 
@@ -147,8 +147,7 @@ def _in_short(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
     """The answer for who reads one sentence; empty without `sound`."""
     against = (("kmeans_best", "k-means CEM at its best"), ("noise", "noise alone"))
     told = [
-        f"{'at least ' * record['at_least']}{record['mse_gain']:.2f}× that of {words} "
-        f"({interval(record['ci95'], at_least=record['at_least'])}, {verdict(record)})"
+        f"{_times(record)} that of {words} ({interval(record['ci95'], at_least=record['at_least'])}, {verdict(record)})"
         for name, words in against
         if (record := made.get(f"sound_vs_{name}")) is not None
     ]
@@ -162,12 +161,18 @@ def _attention(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
     slots = made.get("slots_vs_kmeans_best")
     if slots is None:
         return "`sound` contains no attention. "
-    figure = f"{'at least ' * slots['at_least']}{slots['mse_gain']:.2f}× at equal accuracy on {data}, {verdict(slots)}"
+    figure = f"{_times(slots)} at equal accuracy on {data}, {verdict(slots)}"
     told = {
         BETTER: "attention (`slots`) shows a gain over k-means CEM at its best",
         UNDECIDED: "whether attention (`slots`) gains over k-means CEM at its best is undecided",
     }.get(slots["outcome"], "attention (`slots`) shows no gain over k-means CEM at its best")
-    return f"`sound` contains no attention; {told} ({figure}). "
+    beside = made.get("sound_slots_vs_sound")
+    added = "" if beside is None else f"; `sound` with it has {_times(beside)} the MSE of `sound` ({verdict(beside)})"
+    return f"`sound` contains no attention; {told} ({figure}){added}. "
+
+
+def _times(record: Mapping[str, Any]) -> str:
+    return f"{'at least ' * record['at_least']}{record['mse_gain']:.2f}×"
 
 
 def _never_learned(experiments: Sequence[Experiment], data: str, *, chinese: bool = False) -> str:
@@ -191,7 +196,14 @@ def _chinese(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
         for key, name in wanted
         if (record := made.get(key)) is not None
     ]
-    return f"{data} 上与最好的 k-means CEM 相比，同准确率下攻击的 MSE：{'，'.join(told)}。" if told else ""
+    if not told:
+        return ""
+    beside = made.get("sound_slots_vs_sound")
+    added = ""
+    if beside is not None:
+        times = f"{'至少 ' * beside['at_least']}{beside['mse_gain']:.2f} 倍（{CHINESE_OUTCOMES[beside['outcome']]}）"
+        added = f"；`slots` 与 `sound` 并用，为单用 `sound` 的 {times}"
+    return f"{data} 上与最好的 k-means CEM 相比，同准确率下攻击的 MSE：{'，'.join(told)}{added}。"
 
 
 def _gain(record: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ def front(root: Path) -> str:
 
 def with_slots(cell: Cell, level: float) -> tuple[float, float]:
     """As k-means with a constant λ, which is the best, times a level; not the same in every seed."""
-    if cell.method != "slots":
+    if cell.method not in ("slots", "sound_slots"):
         return figures(cell)
     seed = cell.config.train.seed
     accuracy = 0.89 - 0.02 * {0.1: 0, 0.3: 1, 1.0: 2}[cell.lambd] + 0.001 * seed
@@ -45,6 +45,20 @@ def test_front__says_what_attention_gains_as_the_figures_have_it(tmp_path: Path,
     root = repository(tmp_path, SLOTS)
     fill(root, "main-cifar10", lambda cell: with_slots(cell, level))
     assert f"`sound` contains no attention; attention (`slots`) {told}" in front(root)
+
+
+@pytest.mark.parametrize(
+    ("level", "figure", "told", "chinese"),
+    [(1.5, "0.99", "no difference shown", "未见差别"), (3.0, "1.98", "better", "更好")],
+)
+def test_front__says_what_attention_adds_to_sound(
+    tmp_path: Path, level: float, figure: str, told: str, chinese: str
+) -> None:
+    beside = SLOTS.split("[[method]]")[-1].replace('"slots"', '"sound_slots"').replace("= 3 }", "= 4 }")
+    root = repository(tmp_path, f"{SLOTS}[[method]]{beside}")
+    fill(root, "main-cifar10", lambda cell: with_slots(cell, level))
+    assert f"; `sound` with it has {figure}× the MSE of `sound` ({told}). " in front(root)
+    assert f"`slots` 与 `sound` 并用，为单用 `sound` 的 {figure} 倍（{chinese}）。" in front(root)
 
 
 def test_front__claims_nothing_of_attention_without_results_or_with_few_seeds(tmp_path: Path) -> None:
