@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +198,34 @@ def test_audit__audits_of_all_seeds_share_one_calibration_and_differ_in_their_at
     assert first["receipt"]["calibration"] == second["receipt"]["calibration"]
     assert len(list(tmp_path.glob("*.json"))) == 1
     assert first["mse"] != second["mse"]
+
+
+def test_audit__while_another_calibrates_the_attack_is_run_and_its_figures_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=60, test=20))
+    inverter = Budget("one", (("inverter", InverterAttack(PLAN, width=8, blocks=0)),), bound_images=60, fisher_images=2)
+    alone = audit(tmp_path / "c", tmp_path / "alone", budget=inverter, device="cpu")
+    order: list[str] = []
+    module = import_module("attention_cem.auditing.audit")
+    really, run = module.calibrate, InverterAttack.run
+
+    def calibrate(*arguments: Any, patience: float = math.inf, **more: Any) -> Any:
+        order.append(f"calibrate {patience}")
+        if not patience:
+            raise BlockingIOError
+        return really(*arguments, **more)
+
+    def attack(self: InverterAttack, *arguments: Any, **more: Any) -> Any:
+        order.append("attack")
+        return run(self, *arguments, **more)
+
+    monkeypatch.setattr(module, "calibrate", calibrate)
+    monkeypatch.setattr(InverterAttack, "run", attack)
+    beside = audit(tmp_path / "c", tmp_path / "beside", budget=inverter, device="cpu")
+    assert order[:3] == ["calibrate 0.0", "attack", "calibrate inf"]
+    assert beside["headline"] == alone["headline"]
+    assert beside["attacks"][0]["receipt"]["calibration"] == alone["attacks"][0]["receipt"]["calibration"]
 
 
 def test_audit__altered_challenge_or_answers_are_refused(tmp_path: Path) -> None:

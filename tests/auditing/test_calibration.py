@@ -9,6 +9,7 @@ import torch
 from attention_cem.attacks import ClassMeanAttack
 from attention_cem.auditing import calibration
 from attention_cem.auditing.calibration import Calibration, calibrate
+from attention_cem.training.file_lock import locked
 from tests.attacks.helpers import challenge_for, identity_client, noise, small_data
 
 
@@ -44,6 +45,22 @@ def test_calibrate__workers_that_start_together_do_the_work_once(
     for worker in workers:
         worker.join()
     assert len(begun) == 1 and len(found) == 4 and len(set(found)) == 1
+
+
+def test_calibrate__who_has_no_patience_does_not_wait_for_another(tmp_path: Path) -> None:
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=40, test=10))
+    options: dict[str, Any] = {"most_images": 40, "cache": tmp_path / "shared", "progress": lambda *_: None}
+
+    def again() -> Calibration:
+        return calibrate(ClassMeanAttack(), challenge, device=torch.device("cpu"), patience=0.0, **options)
+
+    first = again()
+    (stored,) = (tmp_path / "shared").glob("*.json")
+    with locked(stored.with_suffix(".lock")):
+        assert again() == first  # it is there already
+        stored.unlink()
+        with pytest.raises(BlockingIOError):
+            again()
 
 
 def test_calibrate__a_worker_that_failed_leaves_the_work_to_the_next(

@@ -28,7 +28,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -172,8 +174,8 @@ class _Desk:
 
     def finish(self, name: str, attack: Attack, earlier: list[FinishedAttack]) -> FinishedAttack:
         """Calibrate one attack, run it, score it once."""
-        # Calibrated first: its outcome is stored at once, so that a stop during the attack does not cost it again.
-        calibration = calibrate(
+        calibrated = partial(
+            calibrate,
             attack,
             self.challenge,
             device=self.device,
@@ -181,10 +183,15 @@ class _Desk:
             cache=self.cache,
             progress=self._shown(f"{name}: calibration"),
         )
+        calibration = None
+        # Calibrated first: its outcome is stored at once, so that a stop during the attack does not cost it again.
+        with suppress(BlockingIOError):  # another audit is at it: no waiting, the attack comes first here
+            calibration = calibrated(patience=0.0)
         starts = {each.name: each.as_start() for each in earlier}
         result = attack.run(
             self.challenge, device=self.device, seed=self.seed, progress=self._shown(name), starts=starts
         )
+        calibration = calibration or calibrated()
         images = result.rebuilt_of(self.images)
         scores = score(result.reconstructions, images, self.device)
         receipt = replace(

@@ -91,12 +91,16 @@ def calibrate(
     most_images: int,
     cache: Path,
     progress: Progress,
+    patience: float = math.inf,
 ) -> Calibration:
     """Run an attack on both calibration clients with the attacker's images of ``challenge``.
 
     The outcome depends on the attack's settings, the attacker's data and the shape of z, not on the client under
     test; it is kept in ``cache`` and used again. It says whether the attack works, not how a draw turns out: audits of
     all seeds share it, and whether an audit's own draw converged stands in its receipt.
+
+    Raises:
+        BlockingIOError: another process is at it, and was not done after ``patience`` seconds.
     """
     plain = attack.for_calibration()
     key = {
@@ -111,7 +115,7 @@ def calibrate(
     if stored.is_file():
         return Calibration(**read_json(stored)["calibration"])
     cache.mkdir(parents=True, exist_ok=True)
-    with locked(stored.with_suffix(".lock")):
+    with locked(stored.with_suffix(".lock"), patience):
         # Whoever had to wait finds the outcome there.
         if not stored.is_file():
             outcome = _outcome(attack, plain, challenge, device, most_images, progress)
