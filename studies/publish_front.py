@@ -191,19 +191,16 @@ def _never_learned(experiments: Sequence[Experiment], data: str, *, chinese: boo
 def _chinese(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
     """In one Chinese sentence: ours, and attention alone, against k-means CEM at its best; none without them."""
     wanted = (("sound_vs_kmeans_best", "`sound`（不含注意力）"), ("slots_vs_kmeans_best", "`slots`（注意力）"))
-    told = [
-        f"{name}{'至少 ' * record['at_least']}{record['mse_gain']:.2f} 倍（{CHINESE_OUTCOMES[record['outcome']]}）"
-        for key, name in wanted
-        if (record := made.get(key)) is not None
-    ]
+    told = [f"{name}{_chinese_times(record)}" for key, name in wanted if (record := made.get(key)) is not None]
     if not told:
         return ""
     beside = made.get("sound_slots_vs_sound")
-    added = ""
-    if beside is not None:
-        times = f"{'至少 ' * beside['at_least']}{beside['mse_gain']:.2f} 倍（{CHINESE_OUTCOMES[beside['outcome']]}）"
-        added = f"；`slots` 与 `sound` 并用，为单用 `sound` 的 {times}"
+    added = "" if beside is None else f"；`slots` 与 `sound` 并用，为单用 `sound` 的 {_chinese_times(beside)}"
     return f"{data} 上与最好的 k-means CEM 相比，同准确率下攻击的 MSE：{'，'.join(told)}{added}。"
+
+
+def _chinese_times(record: Mapping[str, Any]) -> str:
+    return f"{'至少 ' * record['at_least']}{record['mse_gain']:.2f} 倍（{CHINESE_OUTCOMES[record['outcome']]}）"
 
 
 def _gain(record: Mapping[str, Any]) -> str:

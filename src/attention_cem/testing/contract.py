@@ -33,7 +33,7 @@ class SurrogateContract:
 
     def make(self) -> ConditionalEntropySurrogate:
         """A surrogate of ``feature_dim`` features whose loss is active from its first call."""
-        raise NotImplementedError
+        raise NotImplementedError("a subclass of SurrogateContract returns its surrogate from make()")
 
     def batch(self, size: int = 24, classes: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Random features in float64 and labels that are neither contiguous nor sorted."""

@@ -1,4 +1,4 @@
-"""ChanceAlarm: says when a model learns nothing, as under a defence too strong too early."""
+"""ChanceAlarm: says when a model learns nothing, as under a defence or a step size that is too strong too early."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -22,9 +22,9 @@ def patience(steps_per_epoch: int) -> int:
 class ChanceAlarm:
     """Watches the balanced validation accuracy of every epoch.
 
-    A defence that acts on a network that has learned nothing yet can press the feature down to nothing. The server then
-    sees noise, the client gets no gradient from it, and neither ever comes back: what looks like perfect privacy is
-    a model that answers at random.
+    A defence or a whole step size that acts on a network that has learned nothing yet can press the feature down to
+    nothing. The server then sees noise, the client gets no gradient from it, and neither ever comes back: what looks
+    like perfect privacy is a model that answers at random.
 
     Args:
         num_classes: among the validation images; one constant answer gets so much of them right.
