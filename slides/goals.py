@@ -94,4 +94,6 @@ def _met(target: Mapping[str, Any]) -> str:
             if target.get("screened")
             else ("yes, not every receipt passes", "是（并非所有凭据都通过）")
         )
+    if target.get("confirmed_in"):
+        words = (f"{words[0]} †", f"{words[1]} †")
     return f'<span class="yes">{both(*words)}</span>'

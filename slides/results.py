@@ -153,9 +153,12 @@ def comparisons(shelf: Shelf) -> Slide:
         return Slide("comparisons", RESULTS, heading, missing(SUMMARY, "make results"))
     rows = ratio_rows(summary["comparisons"])
     left = _ratio_chart(rows) if rows else missing("results/studies/*/*.json", "make results")
-    note = paragraph(
-        "Goals, not gates: met or not, they stand here.", "这些是目标，不是门槛：达成与否都如实列出。", "note"
-    )
+    goals = ("Goals, not gates: met or not, they stand here.", "这些是目标，不是门槛：达成与否都如实列出。")
+    if any(target.get("confirmed_in") for target in summary["targets"]):
+        goals = (
+            "Goals, not gates. †: so says another study on receipts.",
+            "目标而非门槛。†：另有研究凭据通过。",
+        )
     studies = summary.get("studies", {})
     done, planned = (sum(int(each[key]) for each in studies.values()) for key in ("done", "planned"))
     commits = sorted({str(commit)[:9] for each in studies.values() for commit in each.get("commits", [])})
@@ -163,7 +166,7 @@ def comparisons(shelf: Shelf) -> Slide:
     sources: list[str | Pair] = [shelf.cite(SUMMARY), shelf.cite(SETTINGS), count]
     if commits:
         sources.append(_runs_at(commits))
-    body = columns(left, goal_table(shelf, summary["targets"]) + note)
+    body = columns(left, goal_table(shelf, summary["targets"]) + paragraph(*goals, "note"))
     return Slide("comparisons", RESULTS, heading, body, sources)
 
 

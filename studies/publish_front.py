@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attention_cem.studies.verdicts import BETTER, ENOUGH_SEEDS, SAME, UNDECIDED, WORSE
+from studies.publish_comparisons import Compared
 from studies.publish_figures import figure_name
 from studies.publish_pages import HOW_MATCHED, studies_table
+from studies.publish_proven import proven, proven_block, screening_missed
 from studies.publish_reading import Experiment, Stale, StoredStudy, repeats
 from studies.publish_rows import rows_of
 from studies.publish_settings import Settings
@@ -28,6 +30,7 @@ from studies.publish_tables import (
 SHOWN = ("sound", "sound_abrupt", "blindness", "slots", "sound_slots")
 """On the front page: the preset, as it was before, half of it by itself, the attention-based surrogate, and both."""
 CHINESE_OUTCOMES = {BETTER: "更好", WORSE: "更差", SAME: "未见差别", UNDECIDED: "未定"}
+LEADING = "sound_vs_kmeans_best"
 BEHIND_ONE_CLIENT = "blind_sound_vs_blind_kmeans_best"
 
 
@@ -78,6 +81,7 @@ def index_page(
 
 def front_block(
     experiments: Sequence[Experiment],
+    compared: Sequence[Compared],
     comparisons: Mapping[str, Mapping[str, Any]],
     targets: Sequence[Mapping[str, Any]],
     settings: Settings,
@@ -121,15 +125,21 @@ def front_block(
     named = [each for each in experiments if each.name in pictured]
     met, missed, open_ = (sum(target["met"] is state for target in targets) for state in (True, False, None))
     screened = sum(target["met"] is True and target.get("screened") is True for target in targets)
+    again = sum(target["met"] is True and bool(target.get("confirmed_in")) for target in targets)
     later = sum(target["met"] is True and target["named_afterwards"] is not None for target in targets)
     before = sum(target["met"] is None and target["missed_before"] for target in targets)
     goals = (
-        f"Of {len(targets)} targets {met} are met ({screened} of them by attacks that prove nothing yet, "
+        f"Of {len(targets)} targets {met} are met ({screened} of them by attacks that prove nothing yet"
+        f"{f'; for {again} of these another study says so on passing receipts' if again else ''}, "
         f"{later} by a recipe, a study or a mode named when the figures were known), {missed} are not, "
         f"{open_} {'is' if open_ == 1 else 'are'} open"
         f"{f' ({before} of them missed with an earlier recipe)' if before else ''}."
     )
-    in_english = f"{_in_short(made, data)}{_attention(made, data)}{_never_learned(experiments, data)}{_trust(wanted)}"
+    receipts = proven_block(experiments, compared, data, LEADING)
+    in_english = (
+        f"{_in_short(made, data)}{_attention(made, data)}{_never_learned(experiments, data)}{_trust(wanted)}"
+        f"{_on_receipts(experiments, compared, data)}{_cost(targets, settings)}"
+    )
     in_chinese = f"{_chinese(made, data)}{_never_learned(experiments, data, chinese=True)}"
     plots = "".join(
         f"![Accuracy and MSE of every method on {data}, {each.name}]({figure_name(each, data)})\n\n" for each in named
@@ -139,7 +149,7 @@ def front_block(
         + (f"{in_chinese}\n\n" if in_chinese else "")
         + f"Worst-case attack on {data} at equal accuracy: a higher MSE ratio is better for the first, a lower SSIM is "
         f"more private ([how measured, every figure](results/README.md)):\n\n"
-        f"{table(head, rows)}\n\n{plots}{_words(wanted, settings)}\n"
+        f"{table(head, rows)}\n\n{plots}" + (f"{receipts}\n\n" if receipts else "") + f"{_words(wanted, settings)}\n"
     )
 
 
@@ -171,6 +181,34 @@ def _attention(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
     return f"`sound` contains no attention; {told} ({figure}){added}. "
 
 
+def _on_receipts(experiments: Sequence[Experiment], compared: Sequence[Compared], data: str) -> str:
+    """What attacks with passing receipts say of the first comparison; empty where no study has them."""
+    words = ""
+    for each in proven(compared, data, LEADING):
+        words += (
+            f"On passing receipts (`{each['study']}`, a {' and '.join(each['budgets'])} audit) `{each['a']}` has "
+            f"{_times(each)} the MSE of `{each['b']}` ({interval(each['ci95'], at_least=each['at_least'])}, "
+            f"{verdict_across(each)})"
+        )
+        experiment = next(one for one in experiments if one.name == each["study"])
+        changes = [100 * missed.change for missed in screening_missed(experiments, experiment, data)]
+        if changes:
+            words += f"; its worst cases lie {min(changes):+.0f} to {max(changes):+.0f} % from what screening said"
+        words += ". "
+    return words
+
+
+def _cost(targets: Sequence[Mapping[str, Any]], settings: Settings) -> str:
+    """What training takes, as far as it was measured."""
+    names = {"none": "no surrogate", "k-means": "k-means CEM"}
+    told = [
+        f"{stands['figure']:.2f}× that of {names.get(asked['cost_over'], asked['cost_over'])}"
+        for stands, asked in zip(targets, settings.targets, strict=True)
+        if asked.get("cost_of") == "sound" and stands["figure"] is not None
+    ]
+    return f"An epoch of training with `sound` takes {', '.join(told)} ([cost](results/cost.md)). " if told else ""
+
+
 def _times(record: Mapping[str, Any]) -> str:
     return f"{'at least ' * record['at_least']}{record['mse_gain']:.2f}×"
 
@@ -190,7 +228,7 @@ def _never_learned(experiments: Sequence[Experiment], data: str, *, chinese: boo
 
 def _chinese(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
     """In one Chinese sentence: ours, and attention alone, against k-means CEM at its best; none without them."""
-    wanted = (("sound_vs_kmeans_best", "`sound`（不含注意力）"), ("slots_vs_kmeans_best", "`slots`（注意力）"))
+    wanted = ((LEADING, "`sound`（不含注意力）"), ("slots_vs_kmeans_best", "`slots`（注意力）"))
     told = [f"{name}{_chinese_times(record)}" for key, name in wanted if (record := made.get(key)) is not None]
     if not told:
         return ""

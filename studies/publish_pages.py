@@ -9,10 +9,12 @@ from typing import Any
 from attention_cem.studies import compare
 from studies.publish_comparisons import Compared
 from studies.publish_figures import figure_name
+from studies.publish_proven import missed_block
 from studies.publish_reading import Experiment, StoredStudy
 from studies.publish_rows import Row, rows_of, short_commit
 from studies.publish_settings import Page, Settings
 from studies.publish_tables import (
+    OWN_RECEIPT,
     across_table,
     attacks_table,
     comparisons_table,
@@ -70,7 +72,7 @@ def study_page(
     if done:
         parts.append(HOW_TO_READ)
     for experiment in done:
-        parts += _experiment(experiment, compared[experiment.name], settings)
+        parts += _experiment(experiment, experiments, compared[experiment.name], settings)
     waiting = [stored for each in mine for stored in each.studies if not stored.finished]
     if waiting or not mine:
         parts.append(how_to_make(page, waiting))
@@ -112,7 +114,9 @@ def commits(stored: StoredStudy) -> list[str]:
     return sorted({each.commit for each in stored.finished})
 
 
-def _experiment(experiment: Experiment, compared: Compared, settings: Settings) -> list[str]:
+def _experiment(
+    experiment: Experiment, experiments: Sequence[Experiment], compared: Compared, settings: Settings
+) -> list[str]:
     planned = sum(len(stored.study.cells) for stored in experiment.studies)
     done = sum(len(stored.finished) for stored in experiment.studies)
     parts = [f"## {experiment.name}: {experiment.title}", _standing(experiment, done, planned)]
@@ -135,6 +139,9 @@ def _experiment(experiment: Experiment, compared: Compared, settings: Settings) 
         attacks = attacks_table(rows)
         if attacks:
             parts += ["Attack by attack: MSE (SSIM) 逐个攻击：MSE（SSIM）", attacks]
+            parts += [OWN_RECEIPT] if "†" in attacks else []
+        if missed := missed_block(experiments, experiment, data):
+            parts.append(missed)
         waves = waves_table(rows)
         if waves:
             parts += [HIDDEN, waves]

@@ -124,6 +124,11 @@ class Row:
         entries = [each.attacks.get(name) or {} for each in self.members]
         return spread_of_known(entry.get(figure) for entry in entries)
 
+    def attack_proven(self, name: str) -> bool:
+        """Whether the attack's own receipt passes in every seed that has it; older results do not say."""
+        statuses = [each.attacks[name].get("status") for each in self.members if each.attacks.get(name)]
+        return all(status == "passed" for status in statuses if status is not None)
+
     def cost(self, figure: str) -> Spread | None:
         return spread_of_known(each.cost.get(figure) for each in self.members)
 

@@ -53,6 +53,7 @@ DEFINITIONS = {
     "proven": "of targets: whether all of these have",
     "named_afterwards": "of targets: what of it was chosen when the figures that decide it were known, or null",
     "missed_before": "of targets: whether an earlier recipe, or the same in another study, missed it",
+    "confirmed_in": "of targets met without passing receipts: studies that meet them on passing receipts alone",
     "screened": "of targets about a comparison: whether attacks that rank and prove nothing are among those it is by",
     "hypervolume": "area of all (accuracy, MSE) that a seed's front beats and that beat the reference; mean over seeds",
     "stale": "results whose configuration is not (or not any more) a cell of a study file; they are never used",

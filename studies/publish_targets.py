@@ -9,6 +9,7 @@ from typing import Any
 from attention_cem.studies.verdicts import ENOUGH_SEEDS
 from studies.publish_benchmarks import cost_figures, cost_standing
 from studies.publish_comparisons import Compared, preferred
+from studies.publish_proven import proven, proven_words
 from studies.publish_reading import Experiment
 from studies.publish_rows import Row, rows_of
 from studies.publish_settings import Settings
@@ -72,9 +73,9 @@ def _comparison(
     if record["never_learned"]:
         why += f"; {record['never_learned']} of {record['receipts']['runs']} runs never learned"
     receipts = record["receipts"]
-    proven = receipts["passed"] == receipts["runs"]
+    passing = receipts["passed"] == receipts["runs"]
     screened = bool(set(record["budgets"]) & set(RANKING))
-    if not proven:
+    if not passing:
         why += f"; {receipts['passed']} of {receipts['runs']} runs have a passing receipt"
     if study is not None:
         why += _elsewhere(study, compared, data, key)
@@ -82,9 +83,19 @@ def _comparison(
         return _standing(threshold, gain, ci95, None, f"{why}; a target is decided by {ENOUGH_SEEDS} seeds or more")
     if record["left_out_seeds"]:
         return _standing(threshold, gain, ci95, None, f"{why}; seeds are left out, so nothing is decided")
-    met = gain >= least and (above is None or ci95[0] > above)
+    met = _reaches(record, target)
+    others = [] if passing else proven(compared.values(), data, key)
+    why += "".join(
+        f"; on passing receipts in {each['study']}, which does not decide: {proven_words(each)}" for each in others
+    )
     standing = _standing(threshold, gain, ci95, None if record["at_least"] and not met else met, why)
-    return {**standing, "proven": proven, "screened": screened}
+    confirmed = [each["study"] for each in others if met and _reaches(each, target)]
+    return {**standing, "proven": passing, "screened": screened, "confirmed_in": confirmed}
+
+
+def _reaches(record: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
+    least, above = target["gain_at_least"], target.get("ci95_above")
+    return bool(record["mse_gain"] >= least and (above is None or record["ci95"][0] > above))
 
 
 def _before(target: Mapping[str, Any], compared: Mapping[str, Compared]) -> tuple[str, bool] | None:

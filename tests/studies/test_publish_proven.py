@@ -1,0 +1,104 @@
+"""Figures on passing receipts, told beside those of attacks that rank and prove nothing."""
+
+from pathlib import Path
+
+import pytest
+from studies.publish import publish
+
+from attention_cem.studies import Cell
+from tests.studies.publishing import MAIN, figures, fill, page, repository, summary
+
+SCREENED = MAIN.replace('budget = "standard"', 'budget = "screening"')
+# Another folder for the same configurations, attacked with more.
+FINALISTS = MAIN.replace("main-cifar10", "finalists-cifar10")
+SCREENING = {"budget": "screening", "receipt_ok": False}
+
+
+def lower(cell: Cell) -> tuple[float, float]:
+    accuracy, mse = figures(cell)
+    return accuracy, 0.9 * mse
+
+
+def both(tmp_path: Path, finalists: str = FINALISTS) -> Path:
+    root = repository(tmp_path, SCREENED, finalists)
+    fill(root, "main-cifar10", more=SCREENING)
+    return root
+
+
+def front(root: Path) -> str:
+    publish(root)
+    return (root / "README.md").read_text(encoding="utf-8")
+
+
+def test_proven__a_screened_target_names_the_study_that_meets_it_on_receipts(tmp_path: Path) -> None:
+    root = both(tmp_path)
+    fill(root, "finalists-cifar10", lower)
+    text = front(root)
+    target = summary(root)["targets"][0]
+    assert target["met"] is True and target["screened"] and target["confirmed_in"] == ["finalists-cifar10"]
+    assert "; on passing receipts in finalists-cifar10, which does not decide: 2.020× at 87.00 %" in target["why"]
+    assert "| yes, by screening; on receipts in finalists-cifar10 |" in page(root, "README")
+    assert "by attacks that prove nothing yet; for 1 of these another study says so on passing receipts, " in text
+    assert "On passing receipts (`finalists-cifar10`, a standard audit) `sound` has 1.51× the MSE of `kmeans_b" in text
+
+
+@pytest.mark.parametrize("spoil", ["receipt", "seed", "budget", "gain"])
+def test_proven__nothing_is_confirmed_by_less(tmp_path: Path, spoil: str) -> None:
+    root = both(tmp_path, SCREENED.replace("main-", "finalists-") if spoil == "budget" else FINALISTS)
+    make = figures if spoil != "gain" else lambda cell: (figures(cell)[0], 0.02)
+    more = {"budget": "screening"} if spoil == "budget" else {}
+    fill(root, "finalists-cifar10", make, lambda c: spoil != "seed" or c.config.train.seed < 2, more)
+    if spoil == "receipt":
+        one = {"sound": 1.0}
+        fill(
+            root,
+            "finalists-cifar10",
+            keep=lambda c: c.lambd == one.get(c.method) and c.config.train.seed == 1,
+            more={"receipt_ok": False},
+        )
+    text = front(root)
+    target = summary(root)["targets"][0]
+    assert target["met"] is True and target["confirmed_in"] == []
+    assert "on receipts in" not in page(root, "README") and "another study says so" not in text
+    if spoil != "gain":
+        assert "On passing receipts" not in text and "Under the attacks of a standard audit" not in text
+
+
+def test_proven__the_front_page_shows_each_attack_and_marks_those_without_a_receipt_of_their_own(
+    tmp_path: Path,
+) -> None:
+    root = both(tmp_path)
+    entry = {"mse": 0.05, "ssim": 0.1, "status": "passed"}
+    attacks = {"inverter": entry, "optimisation": {**entry, "status": "under-trained"}, "ridge": entry}
+    fill(root, "finalists-cifar10", more={"attacks": attacks})
+    text = front(root)
+    assert "| 0.0500 ± 0.0000 (0.100) | 0.0500 ± 0.0000 (0.100) † |\n" in text
+    assert "†: in some seed the attack's own receipt does not pass" in text
+    assert "†: in some seed the attack's own receipt does not pass" in page(root, "main")
+    assert "ridge" not in text
+
+
+@pytest.mark.parametrize(("mse", "told"), [(0.1, True), (0.001, False)])
+def test_proven__more_accurate_and_more_private_is_said_only_where_it_is_so_in_every_seed(
+    tmp_path: Path, mse: float, told: bool
+) -> None:
+    def best(cell: Cell) -> tuple[float, float]:
+        if cell.method != "sound" or (cell.config.train.seed == 1 and not told):
+            return figures(cell)
+        return 0.95, mse
+
+    root = both(tmp_path)
+    fill(root, "finalists-cifar10", best)
+    sentence = "In every seed `sound` is more accurate and more private than `kmeans_constant`."
+    assert (sentence in front(root)) is told
+
+
+def test_proven__the_page_says_what_screening_missed(tmp_path: Path) -> None:
+    root = both(tmp_path)
+    fill(root, "finalists-cifar10", lower)
+    text = front(root)
+    assert "; its worst cases lie -10 to -10 % from what screening said. " in text
+    lines = [line for line in page(root, "main").splitlines() if "| -10 % |" in line]
+    assert len(lines) == 12 and all("finalists-cifar10 · `" in line for line in lines)
+    assert lines[0].startswith("| noise | 0 | 3 | 0.00")
+    assert page(root, "main").count("What screening missed") == 1
