@@ -147,14 +147,15 @@ def _why_missing(
 
 
 def _worst_case(target: Mapping[str, Any], settings: Settings, experiments: Sequence[Experiment]) -> dict[str, Any]:
-    method, data, budget = target["method"], target["data"], target["budget"]
+    methods, data, budget = target["method"], target["data"], target["budget"]
+    methods = [methods] if isinstance(methods, str) else methods
     accuracy, mse = target["accuracy_at_least"], target["mse_at_least"]
     threshold = f"worst-case MSE ≥ {mse:g} at ≥ {100 * accuracy:g} % accuracy, {budget} attacks"
-    meant = settings.defence_and_core(method)
+    meant = {settings.defence_and_core(method) for method in methods}
     every = [row for each in experiments for row in rows_of(each, data)]
-    rows = [row for row in every if settings.defence_and_core(row.method) == meant]
+    rows = [row for row in every if settings.defence_and_core(row.method) in meant]
     if not rows:
-        return _standing(threshold, None, None, None, f"no results of {method} on {data}")
+        return _standing(threshold, None, None, None, f"no results of {' or '.join(methods)} on {data}")
     reached = [row for row in rows if row.accuracy.mean >= accuracy]
     if not reached:
         highest = max(row.accuracy.mean for row in rows)
@@ -164,7 +165,7 @@ def _worst_case(target: Mapping[str, Any], settings: Settings, experiments: Sequ
             for each in experiments
             for stored in each.studies
             for cell in stored.missing
-            if cell.config.data.name == data and settings.defence_and_core(cell.method) == meant
+            if cell.config.data.name == data and settings.defence_and_core(cell.method) in meant
         ]
         if waiting:
             told = (

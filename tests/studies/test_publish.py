@@ -78,7 +78,7 @@ def test_publish__targets_say_where_we_stand(done: Path) -> None:
     assert published["met"] is True and published["figure"] == pytest.approx(2.02, abs=0.01)
     assert best["met"] is hoped["met"] is None and best["threshold"] == "MSE ≥ 1.1×, interval above 1"
     assert best["why"].startswith("decided by main-short-cifar10 alone, and there is no such study")
-    assert (arl["met"], arl["why"]) == (None, "no results of sound_arl on cifar10")
+    assert (arl["met"], arl["why"]) == (None, "no results of arl_sound or adversary_sound on cifar10")
     assert lfw["met"] is None and "lfw158" not in summary(done)["comparisons"]
 
 
