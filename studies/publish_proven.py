@@ -8,6 +8,7 @@ from typing import Any
 
 from attention_cem.studies.verdicts import ENOUGH_SEEDS
 from studies.publish_comparisons import Compared
+from studies.publish_figures import figure_name
 from studies.publish_reading import Experiment
 from studies.publish_rows import FIRST_ATTACKS, Row, Spread, attack_names, rows_of
 from studies.publish_tables import (
@@ -63,7 +64,7 @@ def proven_block(experiments: Sequence[Experiment], compared: Sequence[Compared]
             f"Under the attacks of a {budgets} audit (`{experiment.name}`) the worst case of every run stands on a "
             f"passing receipt. {outright}MSE (SSIM) attack by attack; {OWN_RECEIPT}\n\n"
             f"{budgets} 审计（`{experiment.name}`）：每次运行的最坏情形都有通过的凭据；逐个攻击的 MSE（SSIM）：\n\n"
-            f"{_table(rows)}"
+            f"![Accuracy and worst-case MSE on {data}, {experiment.name}]({figure_name(experiment, data)})\n\n{_table(rows)}"
         )
     return "\n\n".join(parts)
 

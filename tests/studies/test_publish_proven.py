@@ -75,7 +75,7 @@ def test_proven__the_front_page_shows_each_attack_and_marks_those_without_a_rece
     assert "| 0.0500 ± 0.0000 (0.100) | 0.0500 ± 0.0000 (0.100) † |\n" in text
     assert "†: in some seed the attack's own receipt does not pass" in text
     assert "†: in some seed the attack's own receipt does not pass" in page(root, "main")
-    assert "ridge" not in text
+    assert "ridge" not in text and "](results/figures/finalists-cifar10.svg)" in text
 
 
 @pytest.mark.parametrize(("mse", "told"), [(0.1, True), (0.001, False)])
