@@ -64,7 +64,8 @@ def proven_block(experiments: Sequence[Experiment], compared: Sequence[Compared]
             f"Under the attacks of a {budgets} audit (`{experiment.name}`) the worst case of every run stands on a "
             f"passing receipt. {outright}MSE (SSIM) attack by attack; {OWN_RECEIPT}\n\n"
             f"{budgets} 审计（`{experiment.name}`）：每次运行的最坏情形都有通过的凭据；逐个攻击的 MSE（SSIM）：\n\n"
-            f"![Accuracy and worst-case MSE on {data}, {experiment.name}]({figure_name(experiment, data)})\n\n{_table(rows)}"
+            f"![Accuracy and worst-case MSE on {data}, {experiment.name}]({figure_name(experiment, data)})\n\n"
+            f"{_table(rows)}"
         )
     return "\n\n".join(parts)
 
