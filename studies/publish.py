@@ -35,7 +35,8 @@ def publish(root: Path) -> list[str]:
     from studies.publish_comparisons import compare_experiment, headline, missing_of
     from studies.publish_cost import cost_page
     from studies.publish_figures import write_figure
-    from studies.publish_front import front_block, index_page, with_block
+    from studies.publish_front import front_block, with_block
+    from studies.publish_index import index_page
     from studies.publish_pages import study_page
     from studies.publish_paper import paper_page
     from studies.publish_reading import experiments_of, read_studies, unexplained

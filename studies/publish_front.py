@@ -1,4 +1,4 @@
-"""The index of results, and the short block of the repository's front page."""
+"""The block of results on the repository's front page."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 from attention_cem.studies.verdicts import BETTER, ENOUGH_SEEDS, SAME, UNDECIDED, WORSE
 from studies.publish_comparisons import Compared
 from studies.publish_figures import figure_name
-from studies.publish_pages import HOW_MATCHED, studies_table
 from studies.publish_proven import proven, proven_block, screening_missed
-from studies.publish_reading import Experiment, Stale, StoredStudy, repeats
+from studies.publish_reading import Experiment
 from studies.publish_rows import rows_of
 from studies.publish_settings import Settings
 from studies.publish_stamps import BEGIN, END, block_of
@@ -18,10 +17,8 @@ from studies.publish_tables import (
     RANKING,
     accuracy_words,
     both_ssim,
-    comparisons_table,
     interval,
     table,
-    targets_table,
     undefended,
     verdict,
     verdict_across,
@@ -32,51 +29,6 @@ SHOWN = ("sound", "sound_abrupt", "blindness", "slots", "sound_slots")
 CHINESE_OUTCOMES = {BETTER: "更好", WORSE: "更差", SAME: "未见差别", UNDECIDED: "未定"}
 LEADING = "sound_vs_kmeans_best"
 BEHIND_ONE_CLIENT = "blind_sound_vs_blind_kmeans_best"
-
-
-def index_page(
-    settings: Settings,
-    studies: Sequence[StoredStudy],
-    orphans: Sequence[Stale],
-    comparisons: Mapping[str, Mapping[str, Any]],
-    missing: Sequence[Mapping[str, str]],
-    targets: Sequence[Mapping[str, Any]],
-) -> str:
-    """Where we stand, what there is, and how it is made."""
-    pages = "\n".join(f"- [{page.title}]({page.name}.md) {page.title_zh}" for page in settings.pages)
-    records = [record for by_key in comparisons.values() for record in by_key.values()]
-    parts = [
-        "# Results 结果",
-        "Made by `make results` from the studies (`studies/*.toml`) and their stored results "
-        "(`results/studies/<study>/<cell>.json`, written by `attention-cem study run`). No number is typed by hand; a "
-        "result whose configuration is not a cell of its study file any more is listed and not used. A cell without a "
-        "result takes that of an equal run, same configuration and attacks, of another study, which its row names.",
-        f"{pages}\n- [Cost of training](cost.md) 训练开销\n"
-        "- [The published CIFAR-10 table and our runs](paper-table.md) 与已发表结果对照\n"
-        "- [Exploration: leads, not results](exploration.md) 探索\n"
-        "- [summary.json](summary.json): all of it as plain data",
-        '## Targets 目标\n\nGoals, not gates. "By screening": the attacks rank and prove nothing, none of their '
-        "receipts passes. 目标而非门槛；“by screening”指只经筛选攻击。",
-        targets_table(targets),
-    ]
-    if settings.methods:
-        parts.append("## Methods 方法")
-        parts.append("\n".join(f"- **{name}**: {words}. {words_zh}。" for name, words, words_zh in settings.methods))
-    parts.append("## MSE at equal accuracy 同准确率比较")
-    if records:
-        parts += [HOW_MATCHED, comparisons_table(records)]
-    if missing:
-        parts.append("Not there yet 尚缺：")
-        parts.append(_missing_table(missing))
-    parts += ["## Studies 研究", studies_table(studies)]
-    if again := repeats(studies):
-        parts.append(f"{again}\n\n同一配置、同一种子在 GPU 上重复运行的结果并不相同，差距如上。")
-    if older := _older(studies):
-        parts.append(older)
-    stale = [*orphans, *(each for stored in studies for each in stored.stale)]
-    if stale:
-        parts += ["Results that are not used 未采用的结果", table(["file", "why"], ([s.file, s.reason] for s in stale))]
-    return "\n\n".join(parts) + "\n"
 
 
 def front_block(
@@ -137,16 +89,21 @@ def front_block(
     )
     receipts = proven_block(experiments, compared, data, LEADING)
     in_english = (
-        f"{_in_short(made, data)}{_attention(made, data)}{_never_learned(experiments, data)}{_trust(wanted)}"
-        f"{_on_receipts(experiments, compared, data)}{_cost(targets, settings)}"
+        f"{_in_short(made, data)}{_trust(wanted)}",
+        _on_receipts(experiments, compared, data),
+        _attention(made, data),
+        _cost(targets, settings),
+        _never_learned(experiments, data),
+        goals,
     )
-    in_chinese = f"{_chinese(made, data)}{_never_learned(experiments, data, chinese=True)}"
+    in_chinese = f"{_chinese(made, compared, data)}{_never_learned(experiments, data, chinese=True)}"
     plots = "".join(
         f"![Accuracy and MSE of every method on {data}, {each.name}]({figure_name(each, data)})\n\n" for each in named
     )
     return (
-        f"{title}{in_english}{goals}\n\n"
-        + (f"{in_chinese}\n\n" if in_chinese else "")
+        title
+        + "".join(f"- {told.strip()}\n" for told in in_english if told)
+        + (f"- {in_chinese}\n\n" if in_chinese else "\n")
         + f"Worst-case attack on {data} at equal accuracy: a higher MSE ratio is better for the first, a lower SSIM is "
         f"more private ([how measured, every figure](results/README.md)):\n\n"
         f"{table(head, rows)}\n\n{plots}" + (f"{receipts}\n\n" if receipts else "") + f"{_words(wanted, settings)}\n"
@@ -199,14 +156,18 @@ def _on_receipts(experiments: Sequence[Experiment], compared: Sequence[Compared]
 
 
 def _cost(targets: Sequence[Mapping[str, Any]], settings: Settings) -> str:
-    """What training takes, as far as it was measured."""
+    """What training takes, as far as it was measured, run as the targets ask."""
     names = {"none": "no surrogate", "k-means": "k-means CEM"}
-    told = [
-        f"{stands['figure']:.2f}× that of {names.get(asked['cost_over'], asked['cost_over'])}"
+    figures = [
+        (f"{stands['figure']:.2f}× that of {names.get(asked['cost_over'], asked['cost_over'])}", asked.get("mode"))
         for stands, asked in zip(targets, settings.targets, strict=True)
         if asked.get("cost_of") == "sound" and stands["figure"] is not None
     ]
-    return f"An epoch of training with `sound` takes {', '.join(told)} ([cost](results/cost.md)). " if told else ""
+    if not figures:
+        return ""
+    modes = " and ".join(dict.fromkeys(mode for _, mode in figures if mode))
+    told = ", ".join(words for words, _ in figures)
+    return f"An epoch of training with `sound` takes {told}{modes and f' ({modes})'}; [other ways](results/cost.md)."
 
 
 def _times(record: Mapping[str, Any]) -> str:
@@ -226,7 +187,7 @@ def _never_learned(experiments: Sequence[Experiment], data: str, *, chinese: boo
     )
 
 
-def _chinese(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
+def _chinese(made: Mapping[str, Mapping[str, Any]], compared: Sequence[Compared], data: str) -> str:
     """In one Chinese sentence: ours, and attention alone, against k-means CEM at its best; none without them."""
     wanted = ((LEADING, "`sound`（不含注意力）"), ("slots_vs_kmeans_best", "`slots`（注意力）"))
     told = [f"{name}{_chinese_times(record)}" for key, name in wanted if (record := made.get(key)) is not None]
@@ -234,6 +195,8 @@ def _chinese(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
         return ""
     beside = made.get("sound_slots_vs_sound")
     added = "" if beside is None else f"；`slots` 与 `sound` 并用，为单用 `sound` 的 {_chinese_times(beside)}"
+    for each in proven(compared, data, LEADING):
+        added += f"；在凭据全部通过的 `{each['study']}` 中，`sound` 为 {_chinese_times(each)}"
     return f"{data} 上与最好的 k-means CEM 相比，同准确率下攻击的 MSE：{'，'.join(told)}{added}。"
 
 
@@ -271,35 +234,6 @@ def _trust(records: Sequence[Mapping[str, Any]]) -> str:
             f"{passing}. "
         )
     return words
-
-
-def _older(studies: Sequence[StoredStudy]) -> str:
-    """How many results in use do not say from which epoch their weights are, and what that may mean."""
-    used = {(each.study, each.result["cell"]): each for stored in studies for each in stored.finished}.values()
-    older = [each for each in used if each.best_epoch is None]
-    if not older:
-        return ""
-    late = [each for each in older if {"linear_leakage", "channel_pruning"} & set(each.cell.config.defence)]
-    ours = sum("linear_leakage" in each.cell.config.defence for each in late)
-    return (
-        f"{len(older)} of {len(used)} results in use are older and do not say from which epoch their weights are. "
-        f"{ours} of them have the closed-form attacker, {len(late) - ours} pruning without it, whose rise the choice "
-        "of weights did not wait for then: weights from before its end would be of a weaker defence, less private and "
-        "more accurate, on whichever side of a comparison they stand.\n\n"
-        f"在用的 {len(used)} 个结果中有 {len(older)} 个较早，未注明权重取自哪一轮；其中 {ours} 个带闭式攻击者，"
-        f"{len(late) - ours} 个只带剪枝，当时选取权重并不等待其升满：升满之前的权重防御较弱，隐私较差而准确率较高，"
-        "无论在比较的哪一边。"
-    )
-
-
-def _missing_table(missing: Sequence[Mapping[str, str]]) -> str:
-    """Comparisons that are missing for the same reason, in one line."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for each in missing:
-        data, key = each["comparison"].split(".", 1)
-        groups.setdefault((data, each["reason"]), []).append(key)
-    rows = ([data, ", ".join(keys), reason] for (data, reason), keys in groups.items())
-    return table(["data", "comparisons", "why"], rows)
 
 
 def with_block(text: str, block: str) -> str:

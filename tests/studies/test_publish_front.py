@@ -57,7 +57,7 @@ def test_front__says_what_attention_adds_to_sound(
     beside = SLOTS.split("[[method]]")[-1].replace('"slots"', '"sound_slots"').replace("= 3 }", "= 4 }")
     root = repository(tmp_path, f"{SLOTS}[[method]]{beside}")
     fill(root, "main-cifar10", lambda cell: with_slots(cell, level))
-    assert f"; `sound` with it has {figure}× the MSE of `sound` ({told}). " in front(root)
+    assert f"; `sound` with it has {figure}× the MSE of `sound` ({told}).\n" in front(root)
     assert f"`slots` 与 `sound` 并用，为单用 `sound` 的 {figure} 倍（{chinese}）。" in front(root)
 
 
@@ -65,7 +65,7 @@ def test_front__claims_nothing_of_attention_without_results_or_with_few_seeds(tm
     root = repository(tmp_path, SLOTS)
     fill(root, "main-cifar10", keep=lambda cell: cell.method != "slots")
     text = front(root)
-    assert "`sound` contains no attention. " in text and "attention (`slots`)" not in text
+    assert "`sound` contains no attention.\n" in text and "attention (`slots`)" not in text
     fill(root, "main-cifar10", lambda c: with_slots(c, 1.5), lambda c: c.method == "slots" and c.config.train.seed < 2)
     assert "whether attention (`slots`) gains over k-means CEM at its best is undecided" in front(root)
 
@@ -75,7 +75,7 @@ def test_front__names_runs_that_never_learned_also_those_in_no_comparison(tmp_pa
     fill(root, "main-cifar10", keep=lambda cell: cell.method != "another")
     assert "never learned" not in front(root)
     fill(root, "main-cifar10", lambda cell: (0.1, 0.06), lambda c: (c.method, c.config.train.seed) == ("another", 1))
-    told = "1 of 1 runs of `another` (`main-cifar10`) never learned: accuracy at chance. "
+    told = "1 of 1 runs of `another` (`main-cifar10`) never learned: accuracy at chance."
     assert front(root).count(told) == 3
 
 

@@ -40,6 +40,7 @@ def test_proven__a_screened_target_names_the_study_that_meets_it_on_receipts(tmp
     assert "| yes, by screening; on receipts in finalists-cifar10 |" in page(root, "README")
     assert "by attacks that prove nothing yet; for 1 of these another study says so on passing receipts, " in text
     assert "On passing receipts (`finalists-cifar10`, a standard audit) `sound` has 1.51× the MSE of `kmeans_b" in text
+    assert "；在凭据全部通过的 `finalists-cifar10` 中，`sound` 为 1.51 倍（更好）" in text
 
 
 @pytest.mark.parametrize("spoil", ["receipt", "seed", "budget", "gain"])
@@ -97,7 +98,7 @@ def test_proven__the_page_says_what_screening_missed(tmp_path: Path) -> None:
     root = both(tmp_path)
     fill(root, "finalists-cifar10", lower)
     text = front(root)
-    assert "; its worst cases lie -10 to -10 % from what screening said. " in text
+    assert "; its worst cases lie -10 to -10 % from what screening said.\n" in text
     lines = [line for line in page(root, "main").splitlines() if "| -10 % |" in line]
     assert len(lines) == 12 and all("finalists-cifar10 · `" in line for line in lines)
     assert lines[0].startswith("| noise | 0 | 3 | 0.00")

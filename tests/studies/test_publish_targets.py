@@ -113,6 +113,10 @@ def test_publish__cost_is_decided_by_the_compiled_step_and_tells_every_other_way
     assert "compiled: 1.050×" in over_none["why"] and "graph: 1.300×" in over_none["why"]
     assert "throughput-a.json" in over_none["why"] and "throughput-b.json" in over_none["why"]
     assert (over_kmeans["figure"], over_kmeans["met"]) == (pytest.approx(2.1 / 1.6), False)
+    fill(root, "main-cifar10")
+    publish(root)
+    told = "An epoch of training with `sound` takes 1.05× that of no surrogate, 1.31× that of k-means CEM (compiled); ["
+    assert told in (root / "README.md").read_text()
     lines = [line for line in page(root, "cost").splitlines() if "`throughput-" in line]
     assert len(lines) == 6 and sum("`throughput-b.json` `bbbbbbbbb`" in line for line in lines) == 3
     assert "How far they scatter: k-means (compiled, batch 128) does more than `none`" in page(root, "cost")
