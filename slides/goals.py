@@ -49,7 +49,8 @@ def in_words(target: Mapping[str, Any], stated: Mapping[str, Any]) -> tuple[Pair
             return words, (f"MSE ≥ {least:g}×", f"MSE ≥ {least:g}×")
         return words, (f"MSE ≥ {least:g}×, interval above {above:g}", f"MSE ≥ {least:g}×，区间高于 {above:g}")
     if "method" in stated:
-        data, method, budget = (str(stated[key]) for key in ("data", "method", "budget"))
+        data, budget = (str(stated[key]) for key in ("data", "budget"))
+        method = stated["method"] if isinstance(stated["method"], str) else " / ".join(stated["method"])
         accuracy, mse = 100 * stated["accuracy_at_least"], stated["mse_at_least"]
         words = (
             f"{_data(data)}: {escape(method)}, worst case over {escape(budget)} attacks",

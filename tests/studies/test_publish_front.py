@@ -58,7 +58,7 @@ def test_front__says_what_attention_adds_to_sound(
     root = repository(tmp_path, f"{SLOTS}[[method]]{beside}")
     fill(root, "main-cifar10", lambda cell: with_slots(cell, level))
     assert f"; `sound` with it has {figure}× the MSE of `sound` ({told}).\n" in front(root)
-    assert f"`slots` 与 `sound` 并用，为单用 `sound` 的 {figure} 倍（{chinese}）。" in front(root)
+    assert f"`slots` 与 `sound` 并用，为单用 `sound` 的 {figure} 倍（{chinese}）" in front(root)
 
 
 def test_front__claims_nothing_of_attention_without_results_or_with_few_seeds(tmp_path: Path) -> None:
