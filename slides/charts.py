@@ -132,11 +132,14 @@ def ratios(rows: Sequence[Ratio], title: Pair) -> str:
     def to_x(value: float) -> float:
         return left + (right - left) * math.log(value / low) / math.log(high / low)
 
-    parts = []
-    for value in (0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3, 4, 6, 8):
+    parts, labelled = [], [1.0]
+    # The first named are labelled where two would touch.
+    for value in (1, 2, 4, 0.5, 8, 1.5, 3, 0.8, 1.25, 6, 0.67):
         if low <= value <= high:
             parts.append(_line(to_x(value), 6, to_x(value), bottom, INK if value == 1 else GRID))
-            parts.append(label(to_x(value), bottom + 22, f"{value:g}×", anchor="middle", size=16, colour=MUTED))
+            if value == 1 or all(abs(to_x(value) - to_x(other)) > 46 for other in labelled):
+                labelled.append(value)
+                parts.append(label(to_x(value), bottom + 22, f"{value:g}×", anchor="middle", size=16, colour=MUTED))
     for number, row in enumerate(rows):
         y = 30 + number * line
         colour = _verdict_colour(row.interval)
