@@ -94,10 +94,11 @@ def _check_together(config: Config) -> None:
         )
     if config.model.blind_contrast and not config.model.blind_frequencies:
         raise ConfigError("model.blind_contrast needs model.blind_frequencies of at least 1")
-    if data.classes_per_batch is not None and (data.classes_per_batch < 1 or train.batch_size % data.classes_per_batch):
-        raise ConfigError(
-            f"train.batch_size {train.batch_size} must be a multiple of data.classes_per_batch {data.classes_per_batch}"
-        )
+    classes = data.classes_per_batch
+    if classes is not None and classes < 1:
+        raise ConfigError(f"data.classes_per_batch must be 1 or more, or null for batches of any classes, got {classes}")
+    if classes is not None and train.batch_size % classes:
+        raise ConfigError(f"train.batch_size {train.batch_size} must be a multiple of data.classes_per_batch {classes}")
     if sorted(set(train.milestones)) != train.milestones or any(m < 1 for m in train.milestones):
         raise ConfigError(f"train.milestones must be rising whole numbers from 1 on, got {train.milestones}")
     if train.nesterov and (train.optimiser != "sgd" or train.momentum == 0):
