@@ -44,7 +44,7 @@ def test_presets__one_of_each_kind_for_every_data_set() -> None:
         ({"train.schedule": "cosin"}, "did you mean 'cosine'?"),
         ({"train.milestones": [60, 20]}, "train.milestones must be rising"),
         ({"data.classes_per_batch": 3}, "batch_size 128 must be a multiple of data.classes_per_batch 3"),
-        ({"data.classes_per_batch": 0}, "data.classes_per_batch must be 1 or more, or null for batches of any classes"),
+        ({"data.classes_per_batch": 0}, "data.classes_per_batch must be 1 or more, or null for any classes, got 0"),
         ({"surrogate.lambd": 1.0}, "surrogate.name is 'none'"),
         ({"train.nesterov": True, "train.optimiser": "adamw"}, "train.nesterov needs"),
         ({"run.device": "cpu", "train.precision": "bf16"}, "needs a CUDA device"),

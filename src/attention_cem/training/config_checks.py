@@ -96,7 +96,7 @@ def _check_together(config: Config) -> None:
         raise ConfigError("model.blind_contrast needs model.blind_frequencies of at least 1")
     classes = data.classes_per_batch
     if classes is not None and classes < 1:
-        raise ConfigError(f"data.classes_per_batch must be 1 or more, or null for batches of any classes, got {classes}")
+        raise ConfigError(f"data.classes_per_batch must be 1 or more, or null for any classes, got {classes}")
     if classes is not None and train.batch_size % classes:
         raise ConfigError(f"train.batch_size {train.batch_size} must be a multiple of data.classes_per_batch {classes}")
     if sorted(set(train.milestones)) != train.milestones or any(m < 1 for m in train.milestones):
