@@ -77,7 +77,10 @@ def front_block(
     named = [each for each in experiments if each.name in pictured]
     met, missed, open_ = (sum(target["met"] is state for target in targets) for state in (True, False, None))
     screened = sum(target["met"] is True and target.get("screened") is True for target in targets)
-    again = sum(target["met"] is True and bool(target.get("confirmed_in")) for target in targets)
+    again = sum(
+        target["met"] is True and target.get("screened") is True and bool(target.get("confirmed_in"))
+        for target in targets
+    )
     later = sum(target["met"] is True and target["named_afterwards"] is not None for target in targets)
     before = sum(target["met"] is None and target["missed_before"] for target in targets)
     goals = (

@@ -125,9 +125,8 @@ class Row:
         return spread_of_known(entry.get(figure) for entry in entries)
 
     def attack_proven(self, name: str) -> bool:
-        """Whether the attack's own receipt passes in every seed that has it; older results do not say."""
-        statuses = [each.attacks[name].get("status") for each in self.members if each.attacks.get(name)]
-        return all(status == "passed" for status in statuses if status is not None)
+        """Whether the attack's own receipt passes in every seed that has it; one that says nothing does not pass."""
+        return all(each.attacks[name].get("status") == "passed" for each in self.members if each.attacks.get(name))
 
     def cost(self, figure: str) -> Spread | None:
         return spread_of_known(each.cost.get(figure) for each in self.members)

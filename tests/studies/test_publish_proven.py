@@ -90,7 +90,7 @@ def test_proven__more_accurate_and_more_private_is_said_only_where_it_is_so_in_e
 
     root = both(tmp_path)
     fill(root, "finalists-cifar10", best)
-    sentence = "In every seed `sound` is more accurate and more private than `kmeans_constant`."
+    sentence = "In every seed `sound` is more accurate than `kmeans_constant` and has the higher worst-case MSE."
     assert (sentence in front(root)) is told
 
 
@@ -103,3 +103,20 @@ def test_proven__the_page_says_what_screening_missed(tmp_path: Path) -> None:
     assert len(lines) == 12 and all("finalists-cifar10 · `" in line for line in lines)
     assert lines[0].startswith("| noise | 0 | 3 | 0.00")
     assert page(root, "main").count("What screening missed") == 1
+
+
+def test_proven__a_method_without_receipts_is_not_shown_among_those_that_have_them(tmp_path: Path) -> None:
+    another = FINALISTS.split("[[method]]")[-1].replace('"sound"', '"another"').replace("slot_mixture", "gated")
+    root = both(tmp_path, f"{FINALISTS}[[method]]{another}")
+    fill(root, "finalists-cifar10", keep=lambda cell: cell.method != "another")
+    for receipt, shown in ((True, 3), (False, 0)):
+        fill(root, "finalists-cifar10", lambda c: (0.8, 0.02), lambda c: c.method == "another", {"receipt_ok": receipt})
+        text = front(root)
+        assert "the worst case of each of these runs stands on a passing receipt" in text
+        assert text.count("| `another` | ") == shown
+
+
+def test_proven__an_attack_that_does_not_say_whether_its_receipt_passes_is_marked(tmp_path: Path) -> None:
+    root = both(tmp_path)
+    fill(root, "finalists-cifar10", more={"attacks": {"inverter": {"mse": 0.05, "ssim": 0.1}}})
+    assert "| 0.0500 ± 0.0000 (0.100) † |\n" in front(root)
