@@ -51,14 +51,12 @@ def test_export__same_noise_gives_the_same_predictions(run, bundle, images):
     assert np.array_equal(exported.argmax(1), trained.argmax(1).numpy())
 
 
-def test_export__accuracy_through_the_real_noise_is_that_of_training(run, bundle, images):
-    # Noise may flip an image that lies on the border; the share that agrees must be what two torch passes agree on.
+def test_export__what_the_device_really_releases_is_classified_as_in_training(run, bundle, images):
+    # Noise comes from the operating system: both server halves are asked about the same release.
     released = DefendedClient(bundle).release(images.numpy())
-    exported = logits_of(bundle, released).argmax(1)
     with torch.no_grad():
-        z = run.model.client(images.float() / 255)
-        one, two = (run.model.server(run.stack(z)).argmax(1).numpy() for _ in range(2))
-    assert (exported == one).mean() > (one == two).mean() - 0.05
+        trained = run.model.server(torch.from_numpy(released))
+    torch.testing.assert_close(torch.from_numpy(logits_of(bundle, released)), trained, rtol=1e-4, atol=1e-4)
 
 
 def test_export__noise_has_the_configured_deviation_and_differs_between_calls(run, bundle, images):
