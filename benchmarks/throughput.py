@@ -25,12 +25,14 @@ from benchmarks.timing import machine
 NONE = {"surrogate.name": "none", "surrogate.lambd": 0.0}
 SOLVED = {"defence.linear_leakage.weight": 1e-6, "defence.linear_leakage.random_features": 512}
 FOLLOWED = SOLVED | {"defence.linear_leakage.followed": True}
+ATTENDING = {"defence.linear_leakage.random_features": 0, "defence.linear_leakage.slots": 32}
 METHODS: dict[str, dict[str, Any]] = {
     "none": NONE,
     "k-means": {"surrogate.name": "kmeans"},
     "slot mixture": {"surrogate.name": "slot_mixture"},
     "sound": NONE | FOLLOWED | {"model.blind_frequencies": 4},
     "sound, aimed at 8 px": NONE | FOLLOWED | {"model.blind_frequencies": 4, "defence.linear_leakage.target_size": 8},
+    "sound, attention": NONE | FOLLOWED | ATTENDING | {"model.blind_frequencies": 4},
     "closed form, followed": NONE | FOLLOWED,
     "closed form, followed, aimed at 8 px": NONE | FOLLOWED | {"defence.linear_leakage.target_size": 8},
     "closed form, two stages": NONE | FOLLOWED | {"defence.linear_leakage.neighbourhood": 1},

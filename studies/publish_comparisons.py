@@ -164,22 +164,31 @@ def _pairs(experiment: Experiment, settings: Settings, data: str) -> list[tuple[
 
 
 def _side(experiment: Experiment, settings: Settings, data: str, stack: Stack, name: str) -> _Side:
-    """The side's full name and its results by method: one method, or those of an envelope."""
+    """The side's full name and its results by method: one method, or those of an envelope.
+
+    A comparison may name a method with its base defence, ``adversary_sound`` against ``sound``: whole against whole,
+    and its curve ends where the other's does.
+    """
     begins = settings.envelopes.get(name)
     members: dict[str, list[Finished]] = {}
     full = f"{stack.prefix}{name}{stack.suffix}"
     for method in experiment.methods(data):
         on, core = settings.split_method(method)
-        if on.name == stack.name and (core.startswith(begins) if begins is not None else core == name):
+        if method == name and stack is PLAIN:
+            members[method] = _curve(experiment, settings, data, method, of=PLAIN)
+        elif on.name == stack.name and (core.startswith(begins) if begins is not None else core == name):
             members[method] = _curve(experiment, settings, data, method)
             full = full if begins is not None else method
     return full, members
 
 
-def _curve(experiment: Experiment, settings: Settings, data: str, method: str) -> list[Finished]:
+def _curve(
+    experiment: Experiment, settings: Settings, data: str, method: str, *, of: Stack | None = None
+) -> list[Finished]:
     """A method's runs, and the end of every curve: those of the same base defence and noise without a surrogate."""
     own = experiment.of(data, method)
     defence, core = settings.defence_and_core(method)
+    defence = defence if of is None else of.name
     if core == WITHOUT_CEM:
         return own
     without = [name for name in experiment.methods(data) if settings.defence_and_core(name) == (defence, WITHOUT_CEM)]

@@ -86,7 +86,8 @@ def front_block(
     goals = (
         f"Of {len(targets)} targets {met} are met ({screened} of them by attacks that prove nothing yet"
         f"{f'; for {again} of these another study says so on passing receipts' if again else ''}, "
-        f"{later} by a recipe, a study or a mode named when the figures were known), {missed} are not, "
+        f"{later} by a recipe, a study or a mode named when the figures were known), "
+        f"{missed} {'is' if missed == 1 else 'are'} not, "
         f"{open_} {'is' if open_ == 1 else 'are'} open"
         f"{f' ({before} of them missed with an earlier recipe)' if before else ''}."
     )
@@ -128,9 +129,10 @@ def _attention(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
     """What is due to attention and what is not, as far as the figures say; empty without `sound`."""
     if not any(record["a"] == "sound" for record in made.values()):
         return ""
+    attacker = _attending_attacker(made)
     slots = made.get("slots_vs_kmeans_best")
     if slots is None:
-        return "`sound` contains no attention. "
+        return f"`sound` contains no attention. {attacker}"
     figure = f"{_times(slots)} at equal accuracy on {data}, {verdict(slots)}"
     told = {
         BETTER: "attention (`slots`) shows a gain over k-means CEM at its best",
@@ -138,7 +140,23 @@ def _attention(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
     }.get(slots["outcome"], "attention (`slots`) shows no gain over k-means CEM at its best")
     beside = made.get("sound_slots_vs_sound")
     added = "" if beside is None else f"; `sound` with it has {_times(beside)} the MSE of `sound` ({verdict(beside)})"
-    return f"`sound` contains no attention; {told} ({figure}){added}. "
+    return f"`sound` contains no attention; {told} ({figure}){added}. {attacker}"
+
+
+def _attending_attacker(made: Mapping[str, Mapping[str, Any]]) -> str:
+    """What the closed-form attacker gains by attending to slots; empty without such runs."""
+    against = (
+        ("attention_vs_kmeans_best", "that of k-means CEM at its best"),
+        ("sound_attention_vs_kmeans_best", "that of k-means CEM at its best, behind the blind client of `sound`"),
+        ("attention_vs_leakage", "that of the same attacker with random features instead (`leakage`)"),
+        ("sound_attention_vs_sound", "that of `sound`"),
+    )
+    told = [
+        f"`{record['a']}` {_times(record)} {words} ({verdict(record)})"
+        for key, words in against
+        if (record := made.get(key)) is not None
+    ]
+    return f"A closed-form attacker that attends to slots: MSE on {', '.join(told)}. " if told else ""
 
 
 def _on_receipts(experiments: Sequence[Experiment], compared: Sequence[Compared], data: str) -> str:
@@ -192,7 +210,12 @@ def _never_learned(experiments: Sequence[Experiment], data: str, *, chinese: boo
 
 def _chinese(made: Mapping[str, Mapping[str, Any]], compared: Sequence[Compared], data: str) -> str:
     """In one Chinese sentence: ours, and attention alone, against k-means CEM at its best; none without them."""
-    wanted = ((LEADING, "`sound`（不含注意力）"), ("slots_vs_kmeans_best", "`slots`（注意力）"))
+    wanted = (
+        (LEADING, "`sound`（不含注意力）"),
+        ("slots_vs_kmeans_best", "`slots`（注意力）"),
+        ("attention_vs_kmeans_best", "`attention`（闭式攻击者用注意力读槽）"),
+        ("sound_attention_vs_kmeans_best", "`sound_attention`（同上，客户端看不到慢波）"),
+    )
     told = [f"{name}{_chinese_times(record)}" for key, name in wanted if (record := made.get(key)) is not None]
     if not told:
         return ""

@@ -3,7 +3,8 @@
 python -m studies.reproduce [STUDY ...] [--only METHOD ...] [--data-root FOLDER] [--workers N] [--seconds S] [--missing]
 
 Everything is trained and attacked anew, and held against the stored results. With ``--missing`` only the cells that
-have no stored result, nor one of an equal run of another study, are run, and theirs are stored. Stopped at any time,
+have no stored result, nor one of an equal run of another study, are run, and theirs are stored. Studies come in the
+order in which they are named; workers that find no cell of one to begin take those of the next. Stopped at any time,
 the same command goes on.
 """
 
@@ -12,8 +13,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,11 +22,11 @@ from types import FrameType
 from typing import Any
 
 from attention_cem.studies import load_study, read_result
-from attention_cem.studies.cell_run import Runner, run_cell
-from attention_cem.studies.plan import Study
+from attention_cem.studies.plan import Cell, Study
 from attention_cem.studies.results import write_result
-from attention_cem.studies.running import run_study
-from attention_cem.studies.store import DeviceLostError
+from attention_cem.studies.running import run_studies
+from attention_cem.studies.store import CellState, DeviceLostError
+from attention_cem.training.config_reading import config_hash
 from studies.publish_reading import StoredStudy, read_studies
 from studies.publish_settings import read_settings
 from studies.publish_stamps import study_files
@@ -44,7 +44,9 @@ class Standing:
 
 
 def chosen_studies(root: Path, patterns: Sequence[str]) -> list[Path]:
-    """Study files of the results pages, in the order of the pages; those whose name matches one of the patterns.
+    """Study files of the results pages whose name matches one of the patterns, in the order of the patterns; else all.
+
+    Those that one pattern matches come in the order of the pages.
 
     Raises:
         ValueError: a pattern that matches none.
@@ -54,10 +56,13 @@ def chosen_studies(root: Path, patterns: Sequence[str]) -> list[Path]:
     pages = [page.studies for page in settings.pages]
     in_order = {name: file for page in pages for name, file in files.items() if any(fnmatchcase(name, p) for p in page)}
     files = {**in_order, **files}
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in files):
+    chosen: dict[str, Path] = {}
+    for pattern in patterns or ["*"]:
+        found = {name: file for name, file in files.items() if fnmatchcase(name, pattern)}
+        if patterns and not found:
             raise ValueError(f"no study of the results pages is called {pattern!r}; there are: {', '.join(files)}")
-    return [file for name, file in files.items() if not patterns or any(fnmatchcase(name, p) for p in patterns)]
+        chosen = {**chosen, **{name: file for name, file in found.items() if name not in chosen}}
+    return list(chosen.values())
 
 
 def check_methods(files: Sequence[Path], only: Sequence[str]) -> None:
@@ -68,8 +73,8 @@ def check_methods(files: Sequence[Path], only: Sequence[str]) -> None:
             raise ValueError(f"none of these studies has a method {name!r}; there are: {', '.join(methods)}")
 
 
-def run_missing(root: Path, stored: StoredStudy, run: Callable[[Study], Any]) -> None:
-    """Run the cells of a study that have no stored result, and store theirs, also if interrupted."""
+def with_stored_results(root: Path, stored: StoredStudy) -> Study:
+    """The study in a folder of its own, in which the cells that have a stored result are done."""
     study = load_study(root / stored.file, root / "runs" / "studies" / stored.name)
     for each in stored.finished:
         write_result(study.result_file(each.cell.id), each.result)
@@ -77,15 +82,26 @@ def run_missing(root: Path, stored: StoredStudy, run: Callable[[Study], Any]) ->
         file = study.result_file(cell.id)
         if file.is_file() and (before := read_result(file).get("budget")) != study.budget:
             file.rename(file.with_suffix(f".{before}.json"))  # attacked otherwise: it is run again, nothing is lost
-    try:
-        run(study)
-    finally:
-        for cell in stored.missing:
-            if study.result_file(cell.id).is_file():
-                write_result(
-                    root / "results" / "studies" / study.name / f"{cell.id}.json",
-                    read_result(study.result_file(cell.id)),
-                )
+    return study
+
+
+def store_results(root: Path, study: Study, cells: Iterable[Cell]) -> None:
+    """Store the results of these cells, as far as they are there."""
+    for cell in cells:
+        file = study.result_file(cell.id)
+        if file.is_file():
+            write_result(root / "results" / "studies" / study.name / f"{cell.id}.json", read_result(file))
+
+
+def without_repetitions(wanted: Mapping[str, Sequence[Cell]], budgets: Mapping[str, str]) -> dict[str, list[Cell]]:
+    """The cells of each study without those whose run, configuration and attacks, an earlier one has already."""
+    seen: set[tuple[str, str]] = set()
+    kept: dict[str, list[Cell]] = {}
+    for name, cells in wanted.items():
+        keys = {cell.id: (config_hash(cell.config), budgets[name]) for cell in cells}
+        kept[name] = [cell for cell in cells if keys[cell.id] not in seen]
+        seen |= set(keys.values())
+    return kept
 
 
 def differences(stored: StoredStudy, study: Study) -> Iterator[str]:
@@ -108,54 +124,71 @@ def reproduce(
     *,
     only: Sequence[str] = (),
     missing: bool = False,
-    seconds: float | None = None,
-    runner: Runner = run_cell,
     tell: Callable[[str], None] = print,
     **how: Any,
 ) -> dict[str, Standing]:
-    """Run the studies one after the other; where each of them stands.
+    """Run the studies, one workforce for all; where each of them stands.
 
     Args:
         root: of the repository. patterns: as for `chosen_studies`.
         only: the methods to run; all if none is named.
         missing: only what has no stored result, and store it.
-        seconds: begin no cell later than this after the start.
-        runner, how: as for `attention_cem.studies.run_study`.
         tell: gets a line whenever something happened.
+        how: workers, seconds and others, as for `attention_cem.studies.run_studies`.
     """
-    until = None if seconds is None else time.monotonic() + seconds
-    ended = {}
     files = chosen_studies(root, patterns)
     check_methods(files, only)
-    for file in files:
-        left = None if until is None else until - time.monotonic()
-        # Read again for each: what was run for an earlier study may be a run of this one too.
-        stored = next(each for each in read_studies(root, read_settings(root)) if root / each.file == file)
-        wanted = {cell.id for cell in stored.study.cells if not only or cell.method in only}
-        if not wanted:
-            continue
-        waiting = wanted & {cell.id for cell in stored.missing} if missing else wanted
-        if not waiting or (left is not None and left <= 0):
-            ended[stored.name] = Standing(len(wanted) - len(waiting), 0, len(wanted))
-            continue
-        states: dict[str, Any] = {}
+    stored = _stored(root, files)
+    wanted = {
+        name: [cell for cell in each.study.cells if not only or cell.method in only] for name, each in stored.items()
+    }
+    wanted = {name: cells for name, cells in wanted.items() if cells}
+    if not missing:
+        return _anew(root, stored, wanted, tell=tell, **how)
+    absent = {name: {cell.id for cell in stored[name].missing} for name in wanted}
+    to_run = without_repetitions(
+        {name: [cell for cell in cells if cell.id in absent[name]] for name, cells in wanted.items()},
+        {name: stored[name].study.budget for name in wanted},
+    )
+    studies = {name: with_stored_results(root, stored[name]) for name, cells in to_run.items() if cells}
+    states: dict[str, dict[str, CellState]] = {}
+    try:
+        chosen = [replace(study, cells=tuple(to_run[name])) for name, study in studies.items()]
+        if chosen:
+            states = run_studies(chosen, tell=tell, **how)
+    finally:
+        for name, study in studies.items():
+            store_results(root, study, stored[name].missing)
+    # Read again: what was run for one study may be a run of another too.
+    left = {name: {cell.id for cell in each.missing} for name, each in _stored(root, files).items()}
+    return {
+        name: Standing(sum(cell.id not in left[name] for cell in cells), _failed(states.get(name, {})), len(cells))
+        for name, cells in wanted.items()
+    }
 
-        def run(
-            study: Study, left: float | None = left, states: dict[str, Any] = states, wanted: set[str] = wanted
-        ) -> None:
-            chosen = replace(study, cells=tuple(cell for cell in study.cells if cell.id in wanted))
-            states.update(run_study(chosen, seconds=left, runner=runner, tell=tell, **how))
 
-        if missing:
-            run_missing(root, stored, run)
-        else:
-            study = load_study(file, root / "runs" / "reproduced" / stored.name)
-            run(study)
-            for line in differences(stored, study):
-                tell(f"{stored.name}: {line}")
-        statuses = [state.status for state in states.values()]
-        ended[stored.name] = Standing(statuses.count("done"), statuses.count("failed"), len(statuses))
-    return ended
+def _stored(root: Path, files: Sequence[Path]) -> dict[str, StoredStudy]:
+    found = {root / each.file: each for each in read_studies(root, read_settings(root))}
+    return {found[file].name: found[file] for file in files}
+
+
+def _anew(
+    root: Path, stored: Mapping[str, StoredStudy], wanted: Mapping[str, Sequence[Cell]], **how: Any
+) -> dict[str, Standing]:
+    """Run all of it in a folder of its own, and tell how far it is from what is stored."""
+    studies = [load_study(root / stored[name].file, root / "runs" / "reproduced" / name) for name in wanted]
+    states = run_studies([replace(study, cells=tuple(wanted[study.name])) for study in studies], **how)
+    for study in studies:
+        for line in differences(stored[study.name], study):
+            how["tell"](f"{study.name}: {line}")
+    return {
+        name: Standing([state.status for state in each.values()].count("done"), _failed(each), len(each))
+        for name, each in states.items()
+    }
+
+
+def _failed(states: Mapping[str, CellState]) -> int:
+    return [state.status for state in states.values()].count("failed")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

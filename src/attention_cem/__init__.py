@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from attention_cem.surrogates import SelfDeceptionAlarm as SelfDeceptionAlarm
     from attention_cem.surrogates import SlotAttention as SlotAttention
     from attention_cem.surrogates import SlotCrossAttentionCEM as SlotCrossAttentionCEM
+    from attention_cem.surrogates import SlotFeatures as SlotFeatures
     from attention_cem.surrogates import SlotMixtureCEM as SlotMixtureCEM
     from attention_cem.surrogates import SurrogateOutput as SurrogateOutput
     from attention_cem.surrogates import build_surrogate as build_surrogate
@@ -44,6 +45,7 @@ else:
                 "SelfDeceptionAlarm",
                 "SlotAttention",
                 "SlotCrossAttentionCEM",
+                "SlotFeatures",
                 "SlotMixtureCEM",
                 "SurrogateOutput",
                 "build_surrogate",

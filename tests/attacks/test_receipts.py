@@ -26,6 +26,13 @@ def test_receipt__passes_only_when_converged_and_calibrated(
     converged: bool, calibrated: bool | None, passes: bool
 ) -> None:
     assert receipt(converged=converged, calibrated=calibrated).passes is passes
+    assert not receipt(converged=converged, calibrated=calibrated, kept_start="inverter").passes
+
+
+def test_receipt__one_stored_before_kept_start_was_told_is_still_read() -> None:
+    plain = receipt(calibrated=True).to_plain()
+    del plain["kept_start"]
+    assert Receipt.from_plain(plain) == receipt(calibrated=True)
 
 
 def test_receipt__gap_is_test_minus_train() -> None:

@@ -18,7 +18,9 @@ from attention_cem.attacks import (
     RidgeAttack,
     TrainingPlan,
 )
+from attention_cem.attacks.attacker_data import load_attacker_data
 from attention_cem.auditing import score
+from attention_cem.data import to_float
 from attention_cem.defences import AdversarialInverter, DefenceStack, FeatureDropout, GaussianNoise
 from attention_cem.splitting import ResidualInverter
 from tests.attacks.helpers import (
@@ -148,6 +150,15 @@ def test_inverter__augments_with_the_client_in_the_loop(tmp_path: Path) -> None:
     assert result.reconstructions.shape == (40, 3, 16, 16)
 
 
+def test_attacker_data__augmented_images_have_no_black_edges_which_test_images_have_not(tmp_path: Path) -> None:
+    data = small_data(train=100)
+    bright = replace(data, train=replace(data.train, images=data.train.images // 2 + 100))
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), bright)
+    own = load_attacker_data(challenge, CPU, augment=True)
+    _, images = own.batch(torch.arange(len(own)))
+    assert not torch.equal(images, to_float(own.images)) and float(images.min()) > 0.35
+
+
 def test_optimisation__with_an_inverter_start_is_no_worse_than_the_start_on_validation_images(tmp_path: Path) -> None:
     data = small_data(train=200)
     challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.05), data)
@@ -168,3 +179,33 @@ def test_gan__is_no_worse_than_the_inverter_it_starts_from_on_validation_images(
     result = attack.run(challenge, device=CPU, starts={"inverter": start})
     assert result.receipt.validation_mse <= start.receipt.validation_mse * (1 + 1e-6)
     assert not result.receipt.converged and "had not converged" in result.receipt.reason
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        GanInverterAttack(PLAN, epochs=1, adversarial_weight=1e3, lr=0.1),
+        OptimisationAttack(steps=4, lr=1.0, start_from="inverter", tv_weights=(1e3,), checks=1),
+    ],
+    ids=lambda attack: attack.kind,
+)
+def test_refining__that_ends_where_it_began_is_no_evidence_of_its_own(attack: Attack, tmp_path: Path) -> None:
+    data = small_data(train=100)
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.05), data)
+    start = small_inverter(epochs=8).run(challenge, device=CPU)
+    start = replace(start, receipt=replace(start.receipt, converged=True))
+    result = attack.run(challenge, device=CPU, starts={"inverter": start})
+    told = replace(result.receipt, calibrated=True)
+    torch.testing.assert_close(result.reconstructions, start.reconstructions)
+    assert told.converged and told.kept_start == "inverter" and not told.passes
+    assert told.reason.startswith("kept its start: ") and "no evidence beyond inverter" in told.reason
+
+
+def test_refining__that_lowers_the_error_is_evidence_of_its_own(tmp_path: Path) -> None:
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.05), small_data(train=100))
+    start = small_inverter(epochs=1).run(challenge, device=CPU)
+    for attack in (GanInverterAttack(PLAN, epochs=2, lr=3e-3), OptimisationAttack(steps=40, start_from="inverter")):
+        receipt = attack.run(challenge, device=CPU, starts={"inverter": start}).receipt
+        assert receipt.validation_mse < start.receipt.validation_mse and not receipt.kept_start
+    own = GanInverterAttack(PLAN, epochs=1, width=8, blocks=0, adversarial_weight=1e3, lr=0.1)
+    assert not own.run(challenge, device=CPU).receipt.kept_start  # its start was trained by itself

@@ -196,6 +196,22 @@ def test_audit_run__a_weaker_audit_does_not_replace_a_stronger_one(run: Path) ->
     assert (run / "audit.json").read_bytes() == before
 
 
+def test_audit_run__other_images_are_not_answered_with_the_figures_of_the_first(run: Path) -> None:
+    # broke: a second call with data= of other images returned the record of the first without a word
+    data = data_of_the_run()
+    first = audit_run(run, budget=ONE, device="cpu", data=data, limit=20)
+    assert audit_run(run, budget=ONE, device="cpu", data=data, limit=20) == first
+    other = replace(data, test=replace(data.test, images=255 - data.test.images))
+    with pytest.raises(ValueError, match="other images than the data set 'synthetic'"):
+        audit_run(run, budget=ONE, device="cpu", data=other, limit=20)
+
+
+def test_audit_run__an_unknown_budget_is_refused_before_anything_is_written(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="unknown budget 'fast'"):
+        audit_run(run, tmp_path / "out", budget="fast", device="cpu")
+    assert not (tmp_path / "out").exists()
+
+
 class _Client(nn.Module):
     def __init__(self) -> None:
         super().__init__()

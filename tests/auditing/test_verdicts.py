@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -57,6 +58,19 @@ def test_headline__a_miscalibrated_attack_never_counts() -> None:
     assert found is not None and found["attack"] == "a"
     assert headline([entry("cheat", 0.0, "miscalibrated")], ["cheat"]) is None
     assert status_of(finished("cheat", 0.1, beats_floor=True)) == "miscalibrated"
+
+
+def test_headline__an_attack_that_kept_its_start_never_counts() -> None:
+    """Rounding alone must not make it the worst case, nor does it stand in for the receipt of the attack it repeats."""
+    start, repeat = entry("inverter", 0.03), entry("gan", 0.0299999, "kept its start")
+    found = headline([start, repeat], ["inverter", "gan"])
+    assert found is not None and (found["attack"], found["status"]) == ("inverter", "passed")
+    unproven = headline([entry("inverter", 0.03, "under-trained"), repeat], ["inverter", "gan"])
+    assert unproven is not None and (unproven["attack"], unproven["status"]) == ("inverter", "under-trained")
+    refined = finished("gan", 0.1)
+    assert status_of(refined) == "passed"
+    refined = replace(refined, receipt=replace(refined.receipt, kept_start="inverter"))
+    assert status_of(refined) == "kept its start"
 
 
 def test_headline__baselines_alone_are_no_fair_attacker() -> None:

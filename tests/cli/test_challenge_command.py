@@ -8,6 +8,7 @@ import pytest
 
 from attention_cem.attacks import Challenge
 from attention_cem.cli.main import main
+from attention_cem.data import synthetic_images
 from attention_cem.training import train
 from tests.training.helpers import tiny_config
 
@@ -103,12 +104,9 @@ def test_challenge__a_damaged_run_json_is_named_with_a_remedy_that_works(
 def test_challenge__missing_data_are_named_with_the_way_to_get_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train(tiny_config(tmp_path / "run", train__epochs=1))
-    config = tmp_path / "run" / "config.toml"
-    text = config.read_text()
-    assert 'name = "synthetic"' in text
-    kept = [line for line in text.splitlines() if not line.startswith(("size", "num_"))]
-    config.write_text("\n".join(kept).replace('name = "synthetic"', 'name = "cifar10"'))
+    own = dict.fromkeys(f"data__options__{name}" for name in ("size", "num_classes", "num_train", "num_test"))
+    config = tiny_config(tmp_path / "run", train__epochs=1, data__name="cifar10", **own)
+    train(config, data=synthetic_images(num_train=80, num_test=40, num_classes=4, size=16))
     assert main(["challenge", str(tmp_path / "run"), "--data-root", str(tmp_path)]) == 2
     refused = capsys.readouterr().err
     assert "How to get it" in refused and refused.count("\n") == 1

@@ -1,3 +1,4 @@
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def test_explain__draws_the_configured_pipeline(tmp_path: Path, capsys: pytest.C
         (["--classes", "many"], "--classes"),
         (["--surrogate.nam", "x"], "did you mean 'surrogate.name'"),
         (["--surrogate.name", "slotmixture", "--surrogate.lambd", "1"], "did you mean 'slot_mixture'"),
-        (["--data.name", "lfw158", "--data.root", "absent"], "give --image-shape and --classes"),
+        (["--data.name", "lfw158", "--data.root", "absent"], "says. To draw without the data give --image-shape"),
         (["--config", "absent.toml"], "cannot read the configuration"),
         (["--out", "."], ". is a folder, expected a file; name a file, in it or elsewhere, with --out"),
     ],
@@ -31,3 +32,24 @@ def test_explain__a_wrong_request_is_one_line_and_exit_code_2(
     assert main(["explain", "--model.name", "tiny_cnn", *arguments]) == 2
     error = capsys.readouterr().err
     assert error.startswith("attention-cem explain: error: ") and message in error and error.count("\n") == 1
+
+
+def test_explain__the_preset_is_drawn_as_it_acts_and_legibly(tmp_path: Path) -> None:
+    # broke: a term of the loss stood between z and what is sent, in letters of 4 px, and blindness nowhere
+    out = tmp_path / "p.svg"
+    more = ["--defence.local_dp.epsilon", "8", "--defence.local_dp.clip_norm", "1", "--defence.local_dp.delta", "1e-6"]
+    preset = Path(__file__).parents[2] / "configs" / "cifar10-sound.toml"
+    assert main(["explain", "--config", str(preset), "--out", str(out), *more]) == 0
+    texts = list(ElementTree.fromstring(out.read_text()).iter("{http://www.w3.org/2000/svg}text"))
+    place = {element.text or "": float(element.attrib["x"]) for element in texts}
+    assert place["Client"] == place["blind to 4×4 waves"]
+    assert place["Loss"] == place["+ linear leakage"] > place["Server"]
+    assert place["Defences"] == place["gaussian noise (σ 0.025)"] == place["local dp (epsilon 8, clip_norm 1, …)"]
+    assert min(float(element.attrib["font-size"]) for element in texts) >= 9
+
+
+def test_explain__no_classes_is_not_taken_for_those_of_the_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "--model.name", "tiny_cnn", "--classes", "0", "--out", str(tmp_path / "p.svg")]) == 2
+    assert "num_classes must be at least 1, got 0" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import pytest
 
 from attention_cem import __version__
 from attention_cem.cli.main import COMMANDS, main
+from attention_cem.training import TrainingInterrupted
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
@@ -62,4 +63,40 @@ def test_main__any_other_error_is_not_swallowed(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("attention_cem.cli.data.main", fails)
     with pytest.raises(RuntimeError, match="shapes do not match"):
+        main(["data"])
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), TrainingInterrupted("advice/whole")])
+def test_main__ctrl_c_is_one_line(
+    stop: KeyboardInterrupt, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # broke: Ctrl-C in advise, export, report or while torch was loaded ended in a traceback
+    def stopped(arguments: Sequence[str]) -> int:
+        raise stop
+
+    monkeypatch.setattr("attention_cem.cli.data.main", stopped)
+    assert main(["data"]) == 130
+    assert capsys.readouterr().err == "\nattention-cem data: stopped\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--print-config"], ["data", "list"]])
+def test_main__a_reader_that_has_gone_is_no_traceback(arguments: list[str]) -> None:
+    # broke: `attention-cem train --print-config | head -1`
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-m", "attention_cem.cli.main", *arguments]
+    try:
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environment, check=False)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_main__a_broken_connection_of_a_command_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(arguments: Sequence[str]) -> int:
+        raise BrokenPipeError("the server hung up")
+
+    monkeypatch.setattr("attention_cem.cli.data.main", fails)
+    with pytest.raises(BrokenPipeError, match="hung up"):
         main(["data"])

@@ -20,7 +20,7 @@ def file(tmp_path: Path) -> str:
 def test_study_run__a_finished_study_prints_its_table_and_writes_the_comparison(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.quick))
+    monkeypatch.setattr("attention_cem.studies.running.run_studies.__kwdefaults__", _defaults(stub.quick))
     assert main(["study", "run", file, "--out", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr()
     assert "tiny: 6 of 6 done" in shown.err and shown.out.splitlines()[-1].endswith("comparison.json")
@@ -35,7 +35,7 @@ def test_study_run__a_finished_study_prints_its_table_and_writes_the_comparison(
 def test_study_run__a_failed_cell_gives_exit_code_1_and_its_reason(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.seed_three_fails))
+    monkeypatch.setattr("attention_cem.studies.running.run_studies.__kwdefaults__", _defaults(stub.seed_three_fails))
     assert main(["study", "run", file, "--out", str(tmp_path / "out")]) == 1
     assert "RuntimeError: out of memory" in capsys.readouterr().err
     assert main(["study", "report-data", file, "--out", str(tmp_path / "out")]) == 1
@@ -46,13 +46,13 @@ def test_study_run__a_failed_cell_gives_exit_code_1_and_its_reason(
 def test_study__failed_cells_are_told_with_a_command_that_tries_them_again(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.seed_three_fails))
+    monkeypatch.setattr("attention_cem.studies.running.run_studies.__kwdefaults__", _defaults(stub.seed_three_fails))
     where = [file, "--out", str(tmp_path / "out")]
     again = shlex.join(["attention-cem", "study", "run", *where, "--retry-failed"])
     for action in (["run", *where], ["report-data", *where], ["status", *where], ["run", *where, "--retry-failed"]):
         main(["study", *action])
         assert f"after repairing the cause: {again}\n" in capsys.readouterr().err
-    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.quick))
+    monkeypatch.setattr("attention_cem.studies.running.run_studies.__kwdefaults__", _defaults(stub.quick))
     assert main(shlex.split(again)[1:]) == 0
     assert "retry" not in capsys.readouterr().err
 
@@ -60,7 +60,7 @@ def test_study__failed_cells_are_told_with_a_command_that_tries_them_again(
 def test_study_report_data__what_it_says_to_go_on_with_is_the_same_study(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.slow))
+    monkeypatch.setattr("attention_cem.studies.running.run_studies.__kwdefaults__", _defaults(stub.slow))
     where = [file, "--out", str(tmp_path / "the results"), "--store", str(tmp_path / "shared.log")]
     assert main(["study", "run", *where, "--seconds", "0.5"]) == 1
     capsys.readouterr()
@@ -82,7 +82,7 @@ def test_study__looking_into_a_store_that_is_not_there_is_refused_and_makes_none
 def test_study__a_damaged_result_is_named_with_what_to_do(
     file: str, tmp_path: Path, action: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.quick))
+    monkeypatch.setattr("attention_cem.studies.running.run_studies.__kwdefaults__", _defaults(stub.quick))
     study = load_study(file, tmp_path / "out")
     for cell in study.cells:
         write_result(study.result_file(cell.id), stub.result(cell))
@@ -138,7 +138,7 @@ def test_study__a_folder_that_cannot_be_made_is_one_line(
 def test_study_run__a_wrong_device_is_refused_before_any_cell(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.quick))
+    monkeypatch.setattr("attention_cem.studies.running.run_studies.__kwdefaults__", _defaults(stub.quick))
     for device in ("gpu", "cpu,gpu", "cpu,", "cuda:99"):
         assert main(["study", "run", file, "--device", device, "--out", str(tmp_path / "out")]) == 2
         assert "--device" in capsys.readouterr().err
@@ -151,7 +151,7 @@ def test_study_run__interrupted_says_how_to_continue(
     def interrupted(cell: object, place: object) -> dict[str, object]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(interrupted))
+    monkeypatch.setattr("attention_cem.studies.running.run_studies.__kwdefaults__", _defaults(interrupted))
     assert main(["study", "run", file, "--out", str(tmp_path / "out")]) == 130
     assert f"attention-cem study run {file}" in capsys.readouterr().err
 
@@ -162,9 +162,24 @@ def test_study_run__a_lost_gpu_is_told_in_one_line(
     def lost(cell: object, place: object) -> dict[str, object]:
         raise stub.AcceleratorError("CUDA error: an illegal memory access")
 
-    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(lost))
+    monkeypatch.setattr("attention_cem.studies.running.run_studies.__kwdefaults__", _defaults(lost))
     assert main(["study", "run", file, "--out", str(tmp_path / "out")]) == 1
     assert "the GPU is lost to this process; the same command goes on: " in capsys.readouterr().err
+
+
+def test_study_report_data__points_that_differ_by_the_attackers_weight_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # broke: two lines "λ 0  σ 0" for two weights
+    study = load_study(stub.write_study(tmp_path, f"{stub.STUDY}leakage = [0.1, 0.5]\n"), tmp_path / "out")
+    for cell in study.cells:
+        write_result(study.result_file(cell.id), stub.result(cell))
+    assert main(["study", "report-data", str(tmp_path / "tiny.toml"), "--out", str(study.out)]) == 0
+    shown = capsys.readouterr().out
+    assert "λ 0  σ 0  weight 0.1  accuracy" in shown and "λ 0  σ 0  weight 0.5  accuracy" in shown
+    page = tmp_path / "page.html"
+    assert main(["report", str(study.out), "-o", str(page)]) == 0
+    assert "weight 0.1" in page.read_text() and "weight 0.5" in page.read_text()
 
 
 def test_study_report_data__works_from_result_files_alone(
@@ -181,7 +196,7 @@ def test_study_report_data__works_from_result_files_alone(
 def test_study_run__after_the_time_given_says_what_is_left_and_how_to_go_on(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.slow))
+    monkeypatch.setattr("attention_cem.studies.running.run_studies.__kwdefaults__", _defaults(stub.slow))
     typed = ["study", "run", file, "--out", str(tmp_path / "out"), "--seconds", "0.5"]
     assert main(typed) == 1
     assert f"5 of 6 cells have no result yet; go on with: attention-cem {' '.join(typed)}" in capsys.readouterr().err
@@ -193,7 +208,7 @@ def test_study_run__only_the_methods_asked_for(
 ) -> None:
     methods = "".join(f'[[method]]\nname = "{name}"\nmatrix = {{ lambda = [{value}] }}\n' for name, value in _METHODS)
     file = str(stub.write_study(tmp_path, f'[settings]\n"surrogate.name" = "kmeans"\n{methods}'))
-    monkeypatch.setattr("attention_cem.studies.running.run_study.__kwdefaults__", _defaults(stub.quick))
+    monkeypatch.setattr("attention_cem.studies.running.run_studies.__kwdefaults__", _defaults(stub.quick))
     start = ["study", "run", file, "--out", str(tmp_path / "out")]
     assert main([*start, "--only", "one, weak", "--only", "two"]) == 1
     assert "1 of 3 cells have no result yet" in capsys.readouterr().err
@@ -229,6 +244,6 @@ def test_study__a_wrong_request_is_one_line_and_exit_code_2(
 
 
 def _defaults(runner: object) -> dict[str, object]:
-    from attention_cem.studies.running import run_study
+    from attention_cem.studies.running import run_studies
 
-    return {**(run_study.__kwdefaults__ or {}), "runner": runner, "poll_seconds": 0.01}
+    return {**(run_studies.__kwdefaults__ or {}), "runner": runner, "poll_seconds": 0.01}

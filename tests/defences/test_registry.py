@@ -25,6 +25,15 @@ def test_build_defence__context_fills_only_what_is_asked_for_and_left_out():
         ({"name": "gaussian_noise", "self": 1.0}, "no parameter 'self'"),
         ({"name": "gaussian_noise"}, "gaussian_noise needs sigma, received nothing"),
         ({"sigma": 1.0}, "needs a 'name'"),
+        ({"name": "dropout", "p": "half"}, "p must lie between 0 and 1.*'half'"),
+        ({"name": "top_k_pruning", "keep": [0.5]}, "keep must lie above 0"),
+        ({"name": "channel_pruning", "share": "half", "filters": {"0": 4}}, "share must lie between"),
+        ({"name": "channel_pruning", "share": 0.5, "filters": {"0": 4}, "z_layer": [1]}, "z_layer must be one of 0"),
+        ({"name": "local_dp", "epsilon": 2.0, "clip_norm": 1.0, "delta": "1e-6"}, "delta must be a finite number"),
+        (
+            {"name": "adversarial_inverter", "weight": 1.0, "z_shape": [4], "image_shape": [3, 8, 8], "threshold": "x"},
+            "threshold must lie between",
+        ),
     ],
 )
 def test_build_defence__says_what_is_wrong(config, message):

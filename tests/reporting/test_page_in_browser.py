@@ -118,6 +118,18 @@ def test_page__fits_the_width(opened: Any, width: int, tmp_path: Path) -> None:
     assert len(screenshot(opened, tmp_path / f"{width}.png")) > 50_000
 
 
+def test_charts__no_text_is_cut_off_at_the_edge(opened: Any) -> None:
+    # broke: names longer than a small chart is high, and the last mark of a scale up to 100 %
+    outside = opened.execute_script(
+        """return [...document.querySelectorAll('svg text')].filter(t => t.getClientRects().length).filter(t => {
+            const text = t.getBoundingClientRect(), chart = t.ownerSVGElement.getBoundingClientRect();
+            return Math.max(chart.left - text.left, text.right - chart.right,
+                            chart.top - text.top, text.bottom - chart.bottom) > 1;
+        }).map(t => t.textContent)"""
+    )
+    assert outside == []
+
+
 def test_theme__button_turns_the_page_dark(opened: Any) -> None:
     def paper() -> str:
         return opened.execute_script("return getComputedStyle(document.body).backgroundColor")

@@ -46,13 +46,26 @@ def test_report__what_stays_hidden_by_waves_is_a_share_of_what_one_who_sees_noth
 
 def test_report__says_what_protects_the_feature(audited: Path, tmp_path: Path) -> None:
     page = write_report([audited], tmp_path / "page.html").read_text()
-    assert "z of shape 4×2×2 with this protection on the way: gaussian_noise (sigma 0.05)." in page
+    assert "z of shape 4×2×2 with this protection, in training or on the way: gaussian_noise (sigma 0.05)." in page
     assert "trained with the surrogate slot_mixture (λ 0.5)" in page
     plain = make_run(tmp_path / "plain", surrogate="none", audited=False)
     facts = json.loads((plain / "run.json").read_text()) | {"defences": {"defences": [], "noise_variance": 0.0}}
     (plain / "run.json").write_text(json.dumps(facts))
     bare = write_report([plain], tmp_path / "plain.html").read_text()
-    assert "protection on the way: none." in bare and "trained with the surrogate" not in bare
+    assert "protection, in training or on the way: none." in bare and "trained with the surrogate" not in bare
+
+
+def test_report__a_surrogate_of_no_weight_is_not_said_to_teach(tmp_path: Path) -> None:
+    config = make_run(tmp_path / "run", audited=False) / "config.toml"
+    config.write_text(config.read_text().replace("lambd = 0.5", "lambd = 0.0"))
+    page = write_report([tmp_path / "run"], tmp_path / "page.html").read_text()
+    assert "surrogate.lambd" in page and "trained with the surrogate" not in page
+
+
+def test_report__names_may_be_strings(audited: Path, tmp_path: Path) -> None:
+    # broke: the page was made, then "'str' object has no attribute 'parent'"
+    page = write_report([str(audited)], str(tmp_path / "page.html"), figures=str(tmp_path / "figures"))
+    assert page == tmp_path / "page.html" and page.is_file() and any((tmp_path / "figures").iterdir())
 
 
 def test_report__is_small_and_self_contained(audited: Path, tmp_path: Path) -> None:

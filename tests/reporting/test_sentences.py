@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attention_cem.attacks import CurvePoint
-from attention_cem.attacks.receipts import probe_verdict, tail_verdict
+from attention_cem.attacks.receipts import kept_start_reason, probe_verdict, tail_verdict
 from attention_cem.auditing.budgets import SCREENING_NOTE
 from attention_cem.auditing.calibration import _judged
 from attention_cem.auditing.effort import effort_verdict
@@ -63,6 +63,8 @@ SENTENCES = [
     tail_verdict([0.08, 0.02])[1],
     *(_judged(unseen, psnr, 0.1, constant, 0.1).reason for unseen in (True, False) for psnr in (10.0, 40.0)
       for constant in (0.05, 0.1, 0.2)),
+    f"{kept_start_reason('inverter')}; {tail_verdict([0.08, 0.08])[1]}",
+    "gan_inverter: kept its start",
     *_headline_notes(),
     *_efforts(),
     *_verdicts(),

@@ -130,6 +130,22 @@ def test_table__marks_the_recommended_cut():
     assert lines[-1] == "Recommended: two. Because."
 
 
+def test_write_advice__a_picture_that_fails_leaves_the_old_one_whole(tmp_path, monkeypatch):
+    # broke: drawn straight into the file, so that a full disk left half a picture
+    advice = Advice((report("one", 0.9, 0.01),), "one", "Because.")
+    write_advice(advice, tmp_path)
+    whole = (tmp_path / "advice.png").read_bytes()
+
+    def half(self, target, **options):
+        target.write(b"half") if hasattr(target, "write") else target.write_bytes(b"half")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", half)
+    with pytest.raises(OSError, match="no space"):
+        write_advice(advice, tmp_path)
+    assert (tmp_path / "advice.png").read_bytes() == whole and len(list(tmp_path.iterdir())) == 2
+
+
 def test_advise__unknown_layer_and_strange_settings_are_refused(data, tmp_path):
     model = get_backbone("tiny_cnn").build(3, (3, 16, 16))
     with pytest.raises(ValueError, match="features.99"):

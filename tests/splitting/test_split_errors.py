@@ -130,3 +130,28 @@ def test_split__random_forward_is_caught_by_the_example():
 def test_list_cuts__says_why_when_there_is_none():
     with pytest.raises(ValueError, match=r"Branching has no layer to cut at: .*data-dependent control flow"):
         list_cuts(Branching(), torch.ones(2, 4))
+
+
+class ByInputSize(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        size = x.shape[0]
+        return self.third(self.first(x).view(size, -1))
+
+
+class ByInputSizeCalled(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.third(self.first(x).view(x.size(0), -1))
+
+
+@pytest.mark.parametrize("model", [ByInputSize(), ByInputSizeCalled()])
+def test_split__a_size_taken_from_the_input_is_told_from_a_skip_connection(model: nn.Module) -> None:
+    with pytest.raises(ValueError, match=r"'x' would have to pass.*only its size is asked for.*\.flatten\(1\)"):
+        split(model, at="first")
+    with pytest.raises(ValueError, match="a skip connection crosses the cut"):
+        split(FromInput(), at="first")
+
+
+@pytest.mark.parametrize("at", [0, None])
+def test_split__a_layer_is_named_by_text(at: object) -> None:
+    with pytest.raises(ValueError, match=rf"at must be the name of a layer.*got {at}"):
+        split(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), at=at)  # type: ignore[arg-type]

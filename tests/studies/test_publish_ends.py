@@ -58,3 +58,37 @@ def test_publish__without_a_run_without_a_surrogate_single_strengths_are_not_com
     publish(root)
     missing = {each["comparison"]: each["reason"] for each in summary(root)["missing"]}
     assert "share no stretch of accuracy" in missing["cifar10.arl_sound_vs_arl_kmeans_best"]
+
+
+WHOLE = """
+name = "main-cifar10"
+title = "A stack against a method that is none"
+[settings]
+"data.name" = "cifar10"
+"defence.gaussian_noise.sigma" = 0.05
+[matrix]
+seed = [0, 1, 2]
+[[method]]
+name = "noise"
+settings = { "surrogate.name" = "none" }
+[[method]]
+name = "sound"
+settings = { "surrogate.name" = "slot_mixture" }
+matrix = { lambda = [0.1] }
+[[method]]
+name = "adversary_sound"
+settings = { "surrogate.name" = "slot_mixture", "defence.adversarial_inverter.weight" = 0.3 }
+matrix = { lambda = [0.1] }
+"""
+
+
+def test_publish__a_comparison_that_names_a_stack_sets_whole_against_whole(tmp_path: Path) -> None:
+    """Both curves end at noise alone: a stack's own base defence is no end of a curve that is compared with others'."""
+    root = repository(tmp_path, WHOLE)
+    runs = {"noise": (0.90, 0.01), "sound": (0.88, 0.03), "adversary_sound": (0.86, 0.05)}
+    fill(root, "main-cifar10", lambda cell: runs[cell.method])
+    publish(root)
+    found = summary(root)["comparisons"]["cifar10"]["adversary_sound_vs_sound"]
+    assert found["accuracy"] == pytest.approx(0.88)
+    assert found["mse_gain"] == pytest.approx(0.03 / 0.03) and found["seeds"] == 3
+    assert found["undefended_share"] == pytest.approx({"a": 0.5, "b": 0.0})

@@ -26,7 +26,7 @@ def front(root: Path) -> str:
 
 def with_slots(cell: Cell, level: float) -> tuple[float, float]:
     """As k-means with a constant λ, which is the best, times a level; not the same in every seed."""
-    if cell.method not in ("slots", "sound_slots"):
+    if cell.method not in ("slots", "sound_slots", "attention"):
         return figures(cell)
     seed = cell.config.train.seed
     accuracy = 0.89 - 0.02 * {0.1: 0, 0.3: 1, 1.0: 2}[cell.lambd] + 0.001 * seed
@@ -59,6 +59,14 @@ def test_front__says_what_attention_adds_to_sound(
     fill(root, "main-cifar10", lambda cell: with_slots(cell, level))
     assert f"; `sound` with it has {figure}× the MSE of `sound` ({told}).\n" in front(root)
     assert f"`slots` 与 `sound` 并用，为单用 `sound` 的 {figure} 倍（{chinese}）" in front(root)
+
+
+def test_front__says_what_an_attacker_gains_by_attention(tmp_path: Path) -> None:
+    beside = SLOTS.split("[[method]]")[-1].replace('"slots"', '"attention"').replace("= 3 }", "= 4 }")
+    root = repository(tmp_path, f"{SLOTS}[[method]]{beside}")
+    fill(root, "main-cifar10", lambda cell: with_slots(cell, 1.5))
+    told = "attends to slots: MSE on `attention` 1.50× that of k-means CEM at its best (better)."
+    assert told in front(root) and "`attention`（闭式攻击者用注意力读槽）1.50 倍（更好）" in front(root)
 
 
 def test_front__claims_nothing_of_attention_without_results_or_with_few_seeds(tmp_path: Path) -> None:

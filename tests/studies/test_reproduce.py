@@ -67,6 +67,28 @@ def test_reproduce__an_equal_run_of_another_study_is_not_run_again(tmp_path: Pat
     assert {each.cell.id for each in stacked.finished} == {cell.id for cell in stacked.study.cells}
 
 
+def test_reproduce__a_run_that_two_studies_miss_is_run_once(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN, MAIN.replace("main-cifar10", "stacked-cifar10"))
+    store(root, "main-cifar10", 30)
+    ended = reproduce(root, missing=True, runner=runner)
+    assert ended == {name: Standing(36, 0, 36) for name in ("main-cifar10", "stacked-cifar10")}
+    assert len(begun(root, "studies")) == 6
+    assert not (root / "results/studies/stacked-cifar10").exists()
+
+
+def test_reproduce__failed_cells_are_told_of_their_study(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN, SECOND)
+    store(root, "main-cifar10", 35)
+
+    def faces_fail(cell: Cell, place: CellPlace) -> dict[str, Any]:
+        if cell.config.data.name == "lfw158" and cell.config.train.seed == 1:
+            raise RuntimeError("out of memory")
+        return runner(cell, place)
+
+    ended = reproduce(root, missing=True, runner=faces_fail)
+    assert ended == {"main-cifar10": Standing(36, 0, 36), "data-lfw158": Standing(24, 12, 36)}
+
+
 def test_reproduce__an_equal_run_under_another_budget_is_no_equal_run(tmp_path: Path) -> None:
     other = MAIN.replace("main-cifar10", "stacked-cifar10").replace('budget = "standard"', 'budget = "quick"')
     root = repository(tmp_path, MAIN, other)
@@ -121,10 +143,11 @@ def test_reproduce__only_the_methods_named(tmp_path: Path) -> None:
         reproduce(root, missing=True, only=["noize"], runner=runner)
 
 
-def test_chosen_studies__are_named_by_patterns_in_the_order_of_the_pages(tmp_path: Path) -> None:
+def test_chosen_studies__come_in_the_order_of_the_patterns_else_of_the_pages(tmp_path: Path) -> None:
     root = repository(tmp_path, SECOND, MAIN)
     assert [file.stem for file in chosen_studies(root, [])] == ["main-cifar10", "data-lfw158"]
     assert [file.stem for file in chosen_studies(root, ["data-*"])] == ["data-lfw158"]
+    assert [file.stem for file in chosen_studies(root, ["data-*", "*"])] == ["data-lfw158", "main-cifar10"]
     with pytest.raises(ValueError, match="no study of the results pages is called 'dta-x'; there are: main-cifar10"):
         chosen_studies(root, ["main-*", "dta-x"])
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from attention_cem.studies import running
 from attention_cem.studies.cell_run import CellPlace
 from attention_cem.studies.plan import Cell, load_study
 from attention_cem.studies.results import read_result, write_result
-from attention_cem.studies.running import run_study
+from attention_cem.studies.running import run_studies, run_study
 from attention_cem.studies.store import DeviceLostError
 from tests.studies import stub
 
@@ -277,6 +278,26 @@ def test_study__workers_stop_at_the_time_given_and_finish_what_they_have(tmp_pat
 def test_study__a_time_of_grace_that_cannot_be_is_refused(tmp_path: Path, grace: float) -> None:
     with pytest.raises(ValueError, match=rf"above 0 and at most 86400, a day, got {grace}".replace("+", r"\+")):
         run_study(load_study(stub.write_study(tmp_path), tmp_path / "out"), runner=stub.quick, grace_seconds=grace)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_studies__share_their_workers_and_are_told_as_one(tmp_path: Path) -> None:
+    file = stub.write_study(tmp_path)
+    studies = [replace(load_study(file, tmp_path / name), name=name) for name in ("first", "second")]
+    told: list[str] = []
+    states = run_studies(studies, workers=2, runner=stub.quick, poll_seconds=0.1, tell=told.append)
+    assert list(states) == ["first", "second"]
+    assert {state.status for each in states.values() for state in each.values()} == {"done"}
+    for study in studies:
+        assert sorted(stub.events(study.out, "end")) == sorted(cell.id for cell in study.cells)
+    assert told[0] == "2 studies: 0 of 12 done" and told[-1] == "2 studies: 12 of 12 done"
+
+
+def test_studies__two_of_one_name_are_refused(tmp_path: Path) -> None:
+    study = load_study(stub.write_study(tmp_path), tmp_path / "out")
+    with pytest.raises(ValueError, match="a name of its own, got tiny, tiny"):
+        run_studies([study, study], runner=stub.quick)
     assert not (tmp_path / "out").exists()
 
 

@@ -299,7 +299,7 @@ def test_worker__stops_without_a_result_when_its_claim_is_lost(where: str, tmp_p
     def first_stolen(cell, place):  # type: ignore[no-untyped-def]
         return stolen(cell, place) if not told else stub.quick(cell, place)
 
-    work(study, store, first_stolen, poll_seconds=0.01, tell=told.append)
+    work([(study, store)], first_stolen, poll_seconds=0.01, tell=told.append)
     assert "was given to another worker" in told[0]
     assert {each["accuracy"] for each in store.results().values()} >= {0.8} and len(store.results()) == 6
     assert 0.0 not in {each["accuracy"] for each in store.results().values()}

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from attention_cem import ConditionalEntropySurrogate, SurrogateOutput
+from attention_cem.surrogates import build_surrogate
+from attention_cem.surrogates.registry import surrogate_names
 
 
 class Stateless(ConditionalEntropySurrogate):
@@ -57,3 +59,16 @@ def test_surrogate__without_floating_point_state_computes_in_float32_unless_told
 def test_surrogate__precision_is_that_of_its_own_state_and_adds_nothing_to_what_is_saved() -> None:
     assert OwnBuffer(4).dtype == torch.float64
     assert set(Stateless(4).state_dict()) == {"kind_tag", "calls", "nonfinite_calls"}
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", surrogate_names())
+def test_surrogate__state_in_half_precision_is_refused_with_the_remedy(name: str, half: torch.dtype) -> None:
+    # broke: .to(torch.bfloat16) on a model that holds the surrogate gave gradients as wrong as they are large
+    surrogate = build_surrogate(name, feature_dim=8, num_classes=2, reg_strength=0.1)
+    z, y = torch.rand(12, 8), torch.arange(12) % 2
+    if surrogate.needs_fit:
+        surrogate.fit(z, y)
+    with pytest.raises(ValueError, match=rf"float32 or float64.*{half}.*\.float\(\)"):
+        surrogate.to(half)(z.to(half), y)
+    assert torch.isfinite(surrogate.float()(z.to(half), y).rob_loss)

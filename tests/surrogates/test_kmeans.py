@@ -138,6 +138,17 @@ def test_kmeans__classes_that_were_never_fitted_are_counted_as_skipped() -> None
     assert int(output.diagnostics["active_classes"]) == 1 and int(output.diagnostics["skipped_classes"]) == 2
 
 
+def test_kmeans__fit_keeps_full_precision_under_autocast() -> None:
+    # broke: a loop that calls fit in its autocast region clustered by distances rounded to bfloat16
+    torch.manual_seed(0)
+    z, y = torch.rand(64, 32), torch.arange(64) % 4
+    plain, rounded = KMeansCEM(32, num_classes=4), KMeansCEM(32, num_classes=4)
+    plain.fit(z, y)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded.fit(z, y)
+    assert torch.equal(plain.centroid, rounded.centroid) and torch.equal(plain.variance, rounded.variance)
+
+
 def test_kmeans__use_before_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="call fit"):
         KMeansCEM(3, num_classes=2)(torch.randn(4, 3), torch.arange(4) % 2)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from attention_cem import LinearLeakage
+from attention_cem.surrogates.slot_features import SlotFeatures
 
 DOUBLE = torch.float64
 
@@ -87,6 +88,23 @@ def test_leakage__is_a_share_whatever_the_batch(
     for _ in range(2):
         output = leakage(z, y, x)
         assert -1e-6 <= output.share.item() <= 1 + 1e-5 and output.mse.item() >= 0
+
+
+def test_leakage__every_batch_counts_the_same_until_the_memory_is_full_and_the_last_ones_then() -> None:
+    batches = [linear_client(60, seed=seed) for seed in range(12)]
+    single = [LinearLeakage(5, 12).double() for _ in batches]
+    running = LinearLeakage(5, 12, momentum=0.8).double()
+    covariances = []
+    for alone, batch in zip(single, batches, strict=True):
+        alone(*batch)
+        running(*batch)
+        covariances.append(alone.cov_zz)
+        if len(covariances) == 5:
+            torch.testing.assert_close(running.cov_zz, torch.stack(covariances).mean(0))
+    expected = torch.stack(covariances[:5]).mean(0)
+    for batch in covariances[5:]:
+        expected = 0.8 * expected + 0.2 * batch
+    torch.testing.assert_close(running.cov_zz, expected)
 
 
 def test_leakage__falls_with_the_noise_and_rises_with_the_features_sent() -> None:
@@ -238,10 +256,13 @@ def test_leakage__bad_images_are_refused_with_what_was_received() -> None:
         LinearLeakage(5, 12)(z, y, x[:5])
 
 
-@pytest.mark.parametrize("random_features", [0, 6])
-def test_leakage__gradient_with_the_attacker_held_fixed_is_that_through_the_solve(random_features: int) -> None:
+@pytest.mark.parametrize(("random_features", "slots"), [(0, 0), (6, 0), (0, 4)])
+def test_leakage__gradient_with_the_attacker_held_fixed_is_that_through_the_solve(
+    random_features: int, slots: int
+) -> None:
     z, y, x = linear_client(300)
-    leakage = LinearLeakage(5, 12, reg_strength=0.3, momentum=0.0, random_features=random_features).double()
+    further = {"random_features": random_features, "attention": SlotFeatures((5,), slots) if slots else None}
+    leakage = LinearLeakage(5, 12, reg_strength=0.3, momentum=0.0, **further).double()
     feature = z.clone().requires_grad_()
     leakage(feature, y, x).share.backward()
 
@@ -251,7 +272,7 @@ def test_leakage__gradient_with_the_attacker_held_fixed_is_that_through_the_solv
     of_z, of_x = leakage._features(through), x.flatten(1)
     of_z, of_x = (v - torch.stack([v[y == k].mean(0) for k in range(3)])[y] for v in (of_z, of_x))
     zz, zx = of_z.T @ of_z / 300, of_z.T @ of_x / 300
-    noise = 0.0 if random_features else 0.3**2 * 99 / 100  # covariances here lack the factor M/(M-1)
+    noise = 0.0 if random_features or slots else 0.3**2 * 99 / 100  # covariances here lack the factor M/(M-1)
     ridge = (noise + 1e-5 * zz.diagonal().mean()).detach()
     share = (zx * torch.linalg.solve(zz + ridge * torch.eye(len(zz), dtype=DOUBLE), zx)).sum() / (of_x**2).sum() * 300
     share.backward()

@@ -29,6 +29,13 @@ class TestLinearLeakagePenaltyOfALocalAttacker(DefenceContract):
         )
 
 
+class TestLinearLeakagePenaltyOfAnAttackerWithSlots(DefenceContract):
+    def make(self) -> LinearLeakagePenalty:
+        return LinearLeakagePenalty(
+            0.5, 0.1, z_shape=self.z_shape, image_shape=self.image_shape, random_features=0, slots=4
+        )
+
+
 def test_penalty__looks_at_neighbourhoods_if_told() -> None:
     x, _, y = batch()
     shapes = {"z_shape": (3, 2, 2), "image_shape": (3, 4, 4)}
@@ -82,7 +89,9 @@ def test_penalty__lowers_what_the_attacker_gets() -> None:
 
 
 def test_penalty__is_restored_from_its_description() -> None:
-    stack = build_stack([{"name": "linear_leakage", "weight": 0.5, "noise_sigma": 0.1, "target_size": 2, **SHAPES}])
+    stack = build_stack(
+        [{"name": "linear_leakage", "weight": 0.5, "noise_sigma": 0.1, "target_size": 2, "slots": 3, **SHAPES}]
+    )
     assert build_stack(stack.describe()["defences"]).describe() == stack.describe()
 
 
@@ -90,8 +99,16 @@ def test_penalty__is_restored_from_its_description() -> None:
     ("wrong", "message"),
     [
         ({"weight": 0.0}, "weight"),
-        ({"ramp_steps": -1}, "ramp_steps must not be negative"),
+        ({"ramp_steps": -1}, "ramp_steps must be a whole number and not negative"),
+        ({"ramp_steps": 2.5}, "ramp_steps must be a whole number"),
         ({"random_features": 1 << 20}, "at most 16384"),
+        ({"random_features": 2.0}, "random_features must be a whole number"),
+        ({"random_features": "many"}, "random_features must be a whole number"),
+        ({"followed": "no"}, "followed must be true or false, got 'no'"),
+        ({"slots": 1 << 20}, "at most 1024"),
+        ({"slots": -1}, "slots must be a whole number and not negative"),
+        ({"slots": "4"}, "slots must be a whole number"),
+        ({"slots": 4, "neighbourhood": 3}, "leave out neighbourhood"),
         ({"target_size": 2, "image_shape": (48,)}, "target_size needs images"),
     ],
 )

@@ -199,7 +199,7 @@ def test_local__a_bad_batch_shows_and_is_not_remembered() -> None:
         (((6,), IMAGE_SHAPE), r"needs z as a map \(C, h, w\)"),
         (((2, 9, 4), IMAGE_SHAPE), "images \\(C, H, W\\) at least as large"),
         ((Z_SHAPE, IMAGE_SHAPE, {"neighbourhood": 4}), "must be odd"),
-        ((Z_SHAPE, IMAGE_SHAPE, {"random_features": -1}), "must not be negative"),
+        ((Z_SHAPE, IMAGE_SHAPE, {"random_features": -1}), "whole number and not negative"),
     ],
 )
 def test_local__says_what_it_needs(arguments: tuple, message: str) -> None:  # type: ignore[type-arg]

@@ -3,7 +3,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attention_cem.surrogates import build_surrogate
 from attention_cem.surrogates import segments as sg
+from attention_cem.surrogates.registry import surrogate_names
 
 LABELS = st.lists(st.integers(-3, 6), min_size=0, max_size=30)
 
@@ -95,3 +97,17 @@ def test_segment_classes__promised_labels_give_the_same_classes(labels: list[int
 def test_segment_classes__a_broken_promise_is_refused(bad: int) -> None:
     with pytest.raises(ValueError, match=f"0 … 4.*{bad}"):
         sg.segment_classes(torch.tensor([0, 1, 2, 3, 4, bad]), label_space=5)
+
+
+@pytest.mark.parametrize("name", surrogate_names())
+@pytest.mark.parametrize("bad", [-1, 4, 9])
+def test_segment_classes__a_broken_promise_is_refused_in_a_batch_smaller_than_the_label_space(
+    name: str, bad: int
+) -> None:
+    # broke: labels counted from 1 in a batch of fewer samples than classes; the last class was left out of the loss
+    # without a word, a label beyond it ended in "index out of range in self"
+    surrogate = build_surrogate(name, feature_dim=8, num_classes=4, reg_strength=0.1)
+    if surrogate.needs_fit:
+        surrogate.fit(torch.rand(16, 8), torch.arange(16) % 4)
+    with pytest.raises(ValueError, match=f"0 … 3.*{bad}"):
+        surrogate(torch.rand(3, 8), torch.tensor([1, bad, 1]))

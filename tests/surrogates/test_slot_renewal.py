@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from attention_cem import SlotMixtureCEM
@@ -32,3 +33,18 @@ def test_slot_mixture__full_axes_of_few_samples_do_not_make_the_loss_jump() -> N
     before, after = losses[35:40], losses[40:45]  # new axes with the call of number 40
     print(f"before {max(before):.2f}, after {max(after):.2f}")
     assert max(after) < 1.5 * max(before)
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", "full"])
+def test_slot_mixture__maintain_keeps_full_precision_under_autocast(covariance: str) -> None:
+    # broke: called in the caller's autocast region, "full" raised an error about dtypes, "diagonal" rounded
+    states = []
+    for autocast in (False, True):
+        torch.manual_seed(0)
+        surrogate = SlotMixtureCEM(32, 4, covariance=covariance)
+        for _ in range(3):
+            surrogate(torch.rand(64, 32), torch.arange(64) % 4)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            surrogate.maintain()
+        states.append(surrogate.state_dict())
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())

@@ -21,6 +21,7 @@ PENALTIES: dict[str, list[dict[str, Any]]] = {
     "closed form, followed": [
         {"name": "linear_leakage", "weight": 4.0, "noise_sigma": 0.1, "ramp_steps": 0, "followed": True}
     ],
+    "closed form, slots": [{"name": "linear_leakage", "weight": 4.0, "noise_sigma": 0.1, "ramp_steps": 0, "slots": 4}],
     "distance correlation": [{"name": "distance_correlation", "weight": 4.0}],
 }
 NAMES = [*surrogate_names(), *PENALTIES]

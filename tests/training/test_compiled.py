@@ -8,6 +8,8 @@ from attention_cem.training import train
 
 from .helpers import tiny_config, with_surrogate
 
+SLOTS = {"slots": 4, "followed": False}  # following, they need more steps than this run has
+
 
 @pytest.mark.slow
 def test_train__compiled_learns_what_the_plain_run_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,13 +24,13 @@ def test_train__compiled_learns_what_the_plain_run_learns(tmp_path: Path, monkey
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("neighbourhood", [None, 1])
+@pytest.mark.parametrize("kind", [{"random_features": 8}, {"random_features": 8, "neighbourhood": 1}, SLOTS])
 def test_train__a_compiled_penalty_is_maintained_and_finds_what_the_plain_one_finds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, neighbourhood: int | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: dict[str, int]
 ) -> None:
     """The inverse is renewed at other steps than in the plain run: the two are near each other and not equal."""
-    penalty = {"weight": 0.3, "random_features": 8, "followed": True, "ramp_steps": 2, "neighbourhood": neighbourhood}
-    overrides = {f"defence__linear_leakage__{key}": value for key, value in penalty.items() if value is not None}
+    penalty = {"weight": 0.3, "random_features": 0, "followed": True, "ramp_steps": 2, **kind}
+    overrides = {f"defence__linear_leakage__{key}": value for key, value in penalty.items()}
     overrides["train__lr"] = 0.001
     plain = train(tiny_config(tmp_path / "plain", **overrides)).metrics
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))

@@ -131,6 +131,17 @@ def test_backward_at_cut__nonfinite_surrogate_is_left_out_and_reported(where: st
     assert scale.grad == 0
 
 
+@pytest.mark.parametrize("lambd", [float("nan"), float("inf"), -0.1])
+def test_backward_at_cut__an_impossible_weight_is_refused_before_any_gradient(lambd: float) -> None:
+    # broke: NaN in every gradient of the client, and nothing reported as left out
+    client = torch.nn.Linear(4, 3)
+    z = client(torch.rand(5, 4))
+    feature = detach_at_cut(z)
+    with pytest.raises(ValueError, match="lambd must be a finite number from 0 on"):
+        backward_at_cut(z, feature, feature.sum(), feature.square().sum(), lambd=lambd)
+    assert client.weight.grad is None and feature.grad is None
+
+
 def test_backward_at_cut__a_feature_that_is_not_a_leaf_is_refused() -> None:
     client, server, x, y = parts()
     z = client(x)

@@ -52,6 +52,7 @@ def test_graphed_step__trains_as_the_plain_step_does(
         surrogate.fit(torch.randn(80, 128, device=device, dtype=torch.float64), torch.arange(80, device=device) % 4)
     train_config = TrainConfig(optimiser=optimiser_name, lr=0.001)
     penalty = {"name": "linear_leakage", "weight": 0.1, "noise_sigma": 0.05, "random_features": 8, "followed": True}
+    penalty["slots"] = 4
     context = model_context(model.client, (8, 4, 4), (3, 16, 16))
     results = []
     for recorded in (False, True):

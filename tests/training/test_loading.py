@@ -1,12 +1,15 @@
 """Checkpoints with a valid checksum whose facts somebody made up."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from attention_cem.training import CheckpointError, load_run, train
+from attention_cem.training import CheckpointError, ConfigError, load_config, load_run, train
 from attention_cem.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 
 from .helpers import tiny_config
@@ -46,6 +49,31 @@ def test_load_run__facts_that_cannot_be_are_refused_before_anything_is_built(
             load_run(run)
     finally:
         best.write_bytes(good)
+
+
+@pytest.mark.parametrize("damage", [lambda text: text.replace("sigma = 0.05", "sigma = 1e-4"), lambda _: ""])
+def test_load_run__a_configuration_that_was_altered_is_refused(run: Path, damage: Callable[[str], str]) -> None:
+    # broke: an export with less noise than was trained with and audited, without a word
+    file = run / "config.toml"
+    good = file.read_text()
+    try:
+        file.write_text(damage(good))
+        assert file.read_text() != good
+        with pytest.raises(ConfigError, match="config.toml is not what .* was trained with"):
+            load_run(run)
+    finally:
+        file.write_text(good)
+
+
+@pytest.mark.parametrize("one", [1, np.float64(1), np.int64(1)])
+def test_train__a_configuration_built_in_python_is_the_one_its_file_holds(tmp_path: Path, one: Any) -> None:
+    # broke: 1 for 1.0 gave a run that could not be continued: "another configuration"
+    config = tiny_config(tmp_path / "run", train__epochs=1)
+    config = replace(config, train=replace(config.train, lr=one))
+    train(config)
+    assert load_run(tmp_path / "run").config.train.lr == 1.0
+    (tmp_path / "run" / "run.json").unlink()
+    train(load_config(tmp_path / "run" / "config.toml", {"run.folder": str(tmp_path / "run"), "run.resume": True}))
 
 
 @pytest.mark.parametrize("inner", [False, True])

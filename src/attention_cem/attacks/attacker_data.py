@@ -147,7 +147,8 @@ def load_attacker_data(
         stack=stack,
         validation_images=to_float(images[validation_index.to(device)]),
         validation_features=reading(seen),
-        augment=Augment(crop_padding=max(1, challenge.image_shape[1] // 16), flip=True)
+        # mirrored: black edges would show a client that is blind to slow waves what test images do not
+        augment=Augment(crop_padding=max(1, challenge.image_shape[1] // 16), flip=True, edges="mirrored")
         if augment and stack is not None
         else None,
         releases=releases,

@@ -20,7 +20,7 @@ from attention_cem.attacks.base import Attack, AttackResult, Progress, no_progre
 from attention_cem.attacks.challenge import Challenge
 from attention_cem.attacks.inverter import InverterAttack, inverter_from
 from attention_cem.attacks.inverter_training import TrainingPlan, validation_mse
-from attention_cem.attacks.receipts import CurvePoint, Receipt, tail_verdict
+from attention_cem.attacks.receipts import CurvePoint, Receipt, kept_start_reason, tail_verdict
 from attention_cem.attacks.repeated_step import adam, fast_convolutions, mixed_precision, repeated_step
 from attention_cem.data import to_float
 from attention_cem.splitting import ResidualInverter
@@ -59,7 +59,7 @@ class GanInverterAttack(Attack):
     r"""Minimise :math:`\text{MSE} + w\,(-\text{critic}(\hat x))` against a critic trained with the hinge loss.
 
     The epoch with the lowest validation MSE is used, so that the attack is never worse there than the inverter it
-    starts from.
+    starts from. Where that epoch is the start, the receipt says so.
 
     Args:
         plan: schedule of the inverter, when no finished one is given.
@@ -101,7 +101,9 @@ class GanInverterAttack(Attack):
         """Refine, keep the best epoch, rebuild the test images."""
         began = time.perf_counter()
         start = (starts or {}).get(self.start_from)
+        earlier = self.start_from
         if start is None or not start.state:
+            earlier = ""  # trained here: what is kept of it is this attack's own
             plain = InverterAttack(self.plan, self.width, self.blocks)
             start = plain.run(challenge, device=device, seed=seed, progress=progress)
         data = load_attacker_data(challenge, device)
@@ -129,6 +131,9 @@ class GanInverterAttack(Attack):
         converged = converged and start.receipt.converged
         if not start.receipt.converged:
             reason = f"the inverter it starts from had not converged: {start.receipt.reason}"
+        kept = earlier if min(point.mse for point in curve) == first else ""
+        if kept:
+            reason = f"{kept_start_reason(kept)}; {reason}"
         few = min(len(data), len(data.validation_images))
         receipt = Receipt(
             curve=tuple(curve),
@@ -139,6 +144,7 @@ class GanInverterAttack(Attack):
             epochs=self.epochs,
             parameters=parameters,
             seconds=time.perf_counter() - began,
+            kept_start=kept,
         )
         return AttackResult(rebuilt(network, challenge, device), receipt)
 

@@ -24,7 +24,7 @@ from attention_cem.attacks.base import Attack, AttackResult, Progress, no_progre
 from attention_cem.attacks.challenge import Challenge
 from attention_cem.attacks.inverter import inverter_from
 from attention_cem.attacks.readings import Reading, mean_of
-from attention_cem.attacks.receipts import CurvePoint, Receipt, tail_verdict
+from attention_cem.attacks.receipts import CurvePoint, Receipt, kept_start_reason, tail_verdict
 from attention_cem.attacks.repeated_step import adam, fast_convolutions, repeated_step
 from attention_cem.attacks.subset import spread_positions
 from attention_cem.data import mse_per_image
@@ -119,6 +119,9 @@ class OptimisationAttack(Attack):
                 parts.append(self._best_of_restarts(search, z, first_guess(z), weight, steps).cpu())
                 progress(self.kind, min(done + together, len(wanted)), len(wanted), curve[best_check])
         converged, reason = tail_verdict(curve)
+        kept = self.start_from if self.start_from and steps == 0 else ""
+        if kept:
+            reason = f"{kept_start_reason(kept)}; {reason}"
         effort = float(known_x[0].numel() * limit * self._stride)
         receipt = Receipt(
             curve=tuple(CurvePoint(effort * check, check * self._stride, mse) for check, mse in enumerate(curve)),
@@ -129,6 +132,7 @@ class OptimisationAttack(Attack):
             validation_mse=curve[best_check],
             epochs=steps,
             seconds=time.perf_counter() - began,
+            kept_start=kept,
         )
         return AttackResult(torch.cat(parts), receipt, positions=positions)
 

@@ -41,6 +41,7 @@ class Receipt:
         train_test_gap: test MSE − train MSE; known once the answers were scored.
         calibrated: whether the same attack passed on the calibration clients; None if not tried.
         calibration: the figures behind ``calibrated``.
+        kept_start: the earlier attack whose result it hands back unchanged; empty if it found something of its own.
     """
 
     curve: tuple[CurvePoint, ...]
@@ -54,11 +55,12 @@ class Receipt:
     train_test_gap: float | None = None
     calibrated: bool | None = None
     calibration: dict[str, Any] = field(default_factory=dict)
+    kept_start: str = ""
 
     @property
     def passes(self) -> bool:
-        """Converged and calibrated: the attack's figure may stand for what an attacker can do."""
-        return self.converged and self.calibrated is True
+        """Converged, calibrated, with a result of its own: its figure may stand for what an attacker can do."""
+        return self.converged and self.calibrated is True and not self.kept_start
 
     def with_scores(self, test_mse: float) -> Receipt:
         """The receipt with the train–test gap filled in."""
@@ -80,6 +82,15 @@ class Receipt:
         curve = plain["curve"]
         points = zip(curve["effort"], curve["epoch"], curve["mse"], strict=True)
         return cls(**{**plain, "curve": tuple(CurvePoint(*point) for point in points)})
+
+
+def kept_start_reason(start: str) -> str:
+    """What a receipt says of an attack that refined the result of ``start`` and ended where it began.
+
+    >>> kept_start_reason("inverter")
+    'kept its start: refining lowered no validation MSE; no evidence beyond inverter'
+    """
+    return f"kept its start: refining lowered no validation MSE; no evidence beyond {start}"
 
 
 def probe_verdict(before: float, after: float, probe_epochs: int) -> tuple[bool, str]:

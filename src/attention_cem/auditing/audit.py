@@ -9,7 +9,7 @@ accuracy           of the server on released features, or null
 attacks            list of ``name``, ``mse``, ``ci95``, ``psnr``, ``ssim``, ``status``, ``images``, ``compared_mse``,
                    ``identity``, and ``receipt``: ``converged``, ``reason``, ``train_test_gap``, ``calibrated``,
                    ``calibration``, ``curve`` {``effort``, ``epoch``, ``mse``}, ``train_mse``, ``validation_mse``,
-                   ``epochs``, ``parameters``, ``seconds``
+                   ``epochs``, ``parameters``, ``seconds``, ``kept_start``
 bounds             ``available``; if so ``theorem2_leakage``, ``information_upper_bound``, ``information_upper_end``,
                    ``relative_mse_floor``, ``mixture_components``, ``dfil``, ``dfil_mse_floor``, ``assumptions``;
                    else ``reason``
@@ -63,8 +63,9 @@ _DEFINITIONS = {
     "headline": "worst case: the lowest MSE over attacks with a passing receipt, compared on the test images that all "
     "of them rebuilt (compared_mse); its figures are over the images that its attack rebuilt (images); an "
     "under-trained attack that does better still takes its place and is marked, and so is a headline without one "
-    "passing attack that rebuilds unseen images; a miscalibrated attack never counts",
+    "passing attack that rebuilds unseen images; a miscalibrated attack never counts, nor one that kept its start",
     "status": "passed: converged and calibrated; under-trained: not so, the true worst case may be lower; "
+    "kept its start: refining another attack's result found nothing, so it is no evidence beyond that attack; "
     "miscalibrated: beats the mean image on a constant client, so its figures mean nothing",
     "converged": "more effort would not change the attack's validation MSE by more than 2 %, found by training on "
     "from a restarted learning rate, and no untrained baseline does better",

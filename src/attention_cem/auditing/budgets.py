@@ -66,8 +66,7 @@ def named_budget(name: str, challenge: Challenge) -> Budget:
     Raises:
         ValueError: an unknown name.
     """
-    if name not in BUDGETS:
-        raise ValueError(f"unknown budget {name!r}; expected one of {', '.join(BUDGETS)}")
+    check_budget_name(name)
     budget = {"quick": _quick, "screening": _screening, "standard": _standard, "thorough": _thorough}[name]()
     attacks = budget.attacks
     if challenge.defender_adversary() is not None and name not in _WITHOUT_ADVERSARY:
@@ -76,6 +75,12 @@ def named_budget(name: str, challenge: Challenge) -> Budget:
     if not challenge.white_box:
         attacks = tuple((each, attack) for each, attack in attacks if not attack.needs_white_box)
     return replace(budget, attacks=attacks)
+
+
+def check_budget_name(name: str) -> None:
+    """Refuse what no budget is called."""
+    if name not in BUDGETS:
+        raise ValueError(f"unknown budget {name!r}; expected one of {', '.join(BUDGETS)}")
 
 
 def _baselines() -> tuple[tuple[str, Attack], ...]:

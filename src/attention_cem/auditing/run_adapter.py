@@ -18,8 +18,8 @@ from attention_cem.attacks import Challenge
 from attention_cem.attacks.challenge import attack_device
 from attention_cem.attacks.sealed_folder import SealBrokenError, read_json, write_json_atomically
 from attention_cem.auditing.audit import AUDIT_FILE, audit
-from attention_cem.auditing.budgets import BUDGETS, Budget
-from attention_cem.auditing.challenge_files import released_accuracy, write_challenge
+from attention_cem.auditing.budgets import BUDGETS, Budget, check_budget_name
+from attention_cem.auditing.challenge_files import Answers, released_accuracy, write_challenge
 from attention_cem.auditing.observer import AuditObserver
 from attention_cem.data import ImageData, ImageSet, load_data, split_validation
 from attention_cem.data.random_streams import generator_for
@@ -93,15 +93,21 @@ def audit_run(
     attacks that both have.
 
     Raises:
-        ValueError: a finished audit of the same weights with a larger budget or more images lies there already.
+        ValueError: a finished audit of the same weights with a larger budget or more images lies there already, or one
+            of other images than ``data``.
         SealBrokenError: the challenge of an earlier audit was altered.
     """
+    if isinstance(budget, str):
+        check_budget_name(budget)  # before the challenge is written, which takes its time
     run = load_run(run_folder, device=attack_device(device), model=model)
     target = run.folder / AUDIT_FOLDER if out is None else Path(out)
     about = _origin(run, limit, seed)
     _refuse_to_weaken(target, about, budget if isinstance(budget, str) else budget.name)
     folder = target / CHALLENGE_FOLDER
-    if not (folder.is_dir() and _same_origin(Challenge(folder).manifest.get("about"), about)):
+    if folder.is_dir() and _same_origin(Challenge(folder).manifest.get("about"), about):
+        if data is not None:
+            _refuse_other_images(folder, data, limit, seed)
+    else:
         for stale in (folder, *target.glob(f".{CHALLENGE_FOLDER}.*")):
             shutil.rmtree(stale, ignore_errors=True)
         if observer is not None:
@@ -218,6 +224,23 @@ def _origin(run: TrainedRun, limit: int | None, seed: int) -> dict[str, Any]:
 
 def _same_origin(found: Any, expected: Mapping[str, Any]) -> bool:
     return isinstance(found, Mapping) and all(found.get(key) == expected[key] for key in _ORIGIN)
+
+
+def _refuse_other_images(folder: Path, data: ImageData, limit: int | None, seed: int) -> None:
+    """The figures would be those of the images that the challenge was written from."""
+    challenge = Challenge(folder)
+    answers = Answers(folder, str(challenge.manifest.get("answers_sha256")))
+    attacker, test = (each if limit is None else each.limit(limit, seed) for each in (data.train, data.test))
+    pairs = (
+        (challenge.attacker_images().images, attacker.images),
+        (answers.images(), test.images),
+        (answers.labels(), test.labels),
+    )
+    if not all(torch.equal(there, given.cpu()) for there, given in pairs):
+        raise ValueError(
+            f"{folder} was written from other images than the data set {data.name!r} handed over; audit these into "
+            "another folder, or delete this one"
+        )
 
 
 def _refuse_to_weaken(folder: Path, about: Mapping[str, Any], budget: str) -> None:

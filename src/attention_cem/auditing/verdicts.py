@@ -16,12 +16,19 @@ from attention_cem.auditing.budgets import SHORT_INVERTER
 from attention_cem.auditing.effort import OVERRATED
 
 PASSED, UNDER_TRAINED, MISCALIBRATED = "passed", "under-trained", "miscalibrated"
+KEPT_START = "kept its start"
 
 
 def status_of(finished: FinishedAttack) -> str:
-    """``passed``, ``under-trained`` (no passing receipt) or ``miscalibrated`` (it knows what it cannot know)."""
+    """One of four words.
+
+    ``passed``, ``under-trained`` (no passing receipt), ``kept its start`` (another attack's result, unchanged) or
+    ``miscalibrated`` (it knows what it cannot know).
+    """
     if finished.receipt.calibration.get("beats_floor"):
         return MISCALIBRATED
+    if finished.receipt.kept_start:
+        return KEPT_START
     return PASSED if finished.receipt.passes else UNDER_TRAINED
 
 
@@ -83,14 +90,15 @@ def headline(entries: Sequence[Mapping[str, Any]], rebuilding: Collection[str]) 
 
     The figures are over all images its attack rebuilt; ``images`` says how many.
     An under-trained attack that already does better takes its place, marked as such: what it rebuilt is rebuilt, and
-    more training can only find more. A miscalibrated attack never counts. Without one passing attack that rebuilds
-    images it never saw, the headline is marked as well: baselines alone are no fair attacker.
+    more training can only find more. A miscalibrated attack never counts, nor does one that kept its start: the attack
+    it started from is in the list itself, and rounding alone would decide between the two. Without one passing attack
+    that rebuilds images it never saw, the headline is marked as well: baselines alone are no fair attacker.
 
     Args:
         entries: rows of the record, see :func:`attack_entry`.
         rebuilding: names of the attacks that can rebuild unseen images.
     """
-    usable = [entry for entry in entries if entry["status"] != MISCALIBRATED]
+    usable = [entry for entry in entries if entry["status"] not in (MISCALIBRATED, KEPT_START)]
     if not usable:
         return None
     worst = min(usable, key=_compared)

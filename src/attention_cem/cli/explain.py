@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, draw_flow_chart(pipeline).encode())
     except MissingDataError as error:
-        return _refuse(ConfigError(f"{error} To draw without the data give --image-shape and --classes."))
+        return _refuse(ConfigError(f"{error}. To draw without the data give --image-shape and --classes."))
     except ValueError as error:
         return _refuse(error)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -27,8 +28,25 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the return value is the exit code (2: the request was wrong, 1: it failed)."""
+    """Run one command; the return value is the exit code (2: the request was wrong, 1: it failed).
+
+    As for any tool of the shell: 130 after Ctrl-C, 141 where whoever read the output has gone (``| head``).
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _run(given)
+        sys.stdout.flush()  # a reader that has gone is noticed here, not in the interpreter's last words
+    except KeyboardInterrupt:  # of those commands that have nothing to say about how to continue
+        print(f"\nattention-cem {given[0]}: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        if not _reader_has_gone():
+            raise
+        return 141
+    return code
+
+
+def _run(given: Sequence[str]) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(_overview())
         return 0 if given else 2
@@ -49,6 +67,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"attention-cem {given[0]}: {words}", file=sys.stderr)
         return 1
     return code
+
+
+def _reader_has_gone() -> bool:
+    """Whether it is standard output that is broken, and no connection of a command; the rest of it is dropped."""
+    try:
+        print(flush=True)  # not only flush: unbuffered, there is nothing left to flush
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def _overview() -> str:

@@ -152,7 +152,8 @@ def _sweep(given: argparse.Namespace) -> int:
 
 def _status(given: argparse.Namespace) -> int:
     from attention_cem.studies.plan import load_study
-    from attention_cem.studies.running import progress_of, study_states
+    from attention_cem.studies.progress import progress_of
+    from attention_cem.studies.running import study_states
 
     study = load_study(given.file, given.out)
     states = study_states(study, given.store)
@@ -176,15 +177,18 @@ def _report_data(given: argparse.Namespace) -> int:
 def _conclude(study: Any, states: dict[str, CellState], again: str) -> int:
     """Write and print the comparison; failed and missing cells are named."""
     from attention_cem.studies.gathering import write_comparison
+    from attention_cem.studies.plan import AXES
 
     content = write_comparison(study, states)
     for name, method in content["methods"].items():
         for point in method["curve"]:
             spread = "" if point["mse_std"] is None else f" ± {point['mse_std']:.5f}"
             mark = "" if point["receipt_ok"] else "  (no passing receipt: may be lower)"
+            weight = point["settings"].get(AXES["leakage"])
+            attacker = "" if weight is None else f"weight {weight:g}  "
             print(
-                f"{name}  λ {point['lambda']:g}  σ {point['sigma'] or 0:g}  accuracy {point['accuracy']:.2%}  "
-                f"MSE {point['mse']:.5f}{spread}{mark}"
+                f"{name}  λ {point['lambda']:g}  σ {point['sigma'] or 0:g}  {attacker}"
+                f"accuracy {point['accuracy']:.2%}  MSE {point['mse']:.5f}{spread}{mark}"
             )
     for pair in content["pairs"]:
         print(f"{pair['a']} against {pair['b']}: {pair['text']}")

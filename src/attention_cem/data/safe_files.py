@@ -11,12 +11,22 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 MAX_ARRAY_BYTES = 4 << 30
 MAX_IMAGE_BYTES = 64 << 20
 MAX_IMAGE_PIXELS = 50_000_000
 IMAGE_FORMATS = ("JPEG", "PNG", "PPM", "BMP", "WEBP")
+_ORIENTATION = 0x0112  # of EXIF; 1 is upright
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 # What zipfile and its decompressors raise for damaged or encrypted members; OSError is bzip2's.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, RuntimeError, struct.error)
@@ -75,16 +85,27 @@ def decode_image(content: bytes, mode: str, what: str) -> Image.Image:
     """Decode one image to ``mode`` ("RGB" or "L"); ``what`` names it in errors.
 
     Only plain formats are tried, and the header's size is checked before any pixel is decoded. Grey images of 16
-    bits are scaled to 8.
+    bits are scaled to 8. Photos that say which way up they are (EXIF), as those of telephones do, are turned.
     """
     try:
         with Image.open(io.BytesIO(content), formats=IMAGE_FORMATS) as image:
             width, height = image.size
             if width * height > MAX_IMAGE_PIXELS:
                 raise ValueError(f"{what}: {width}×{height} pixels are over the limit of {MAX_IMAGE_PIXELS}")
-            return _eight_bits(image, what).convert(mode)
+            return _upright(image, _eight_bits(image, what).convert(mode))
     except (OSError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{what} is damaged or no image of {', '.join(IMAGE_FORMATS)}: {error}") from error
+        # of one it does not know Pillow names the buffer's address, another at every call
+        why = "" if isinstance(error, UnidentifiedImageError) else f": {error}"
+        raise ValueError(f"{what} is damaged or no image of {', '.join(IMAGE_FORMATS)}{why}") from error
+
+
+def _upright(image: Image.Image, pixels: Image.Image) -> Image.Image:
+    """Turn decoded pixels as the image file's EXIF entry asks; pixels whose entry makes no sense stay as they are."""
+    try:
+        turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+    except SyntaxError:  # how Pillow says that the entries are damaged
+        return pixels
+    return pixels if turn is None else pixels.transpose(turn)
 
 
 def _eight_bits(image: Image.Image, what: str) -> Image.Image:

@@ -179,7 +179,7 @@ def _checked_threshold(metric: str, threshold: float | None) -> float:
     if threshold is None:
         return _DEFAULT_THRESHOLDS[metric]
     low, high = (-1.0, 1.0) if metric == "ssim" else (0.0, 1.0)
-    inside = low <= threshold < high if metric == "ssim" else low < threshold <= high
+    inside = checks.is_finite(threshold) and (low <= threshold < high if metric == "ssim" else low < threshold <= high)
     if not inside:
         raise ValueError(
             f"with metric {metric} the threshold must lie between {low:g} and {high:g} and leave room to "

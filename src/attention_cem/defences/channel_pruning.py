@@ -80,11 +80,11 @@ class ChannelPruning(FeatureDefence, ClientDefence):
         z_layer: str | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(share, bool) or not 0 < share < 1:
+        if not (checks.is_finite(share) and 0 < share < 1):
             raise ValueError(f"share must lie between 0 and 1, both excluded, received {share!r}")
         if not filters:
             raise ValueError("filters must name at least one layer of the client, received none")
-        if z_layer is not None and z_layer not in filters:
+        if z_layer is not None and z_layer not in tuple(filters):
             raise ValueError(f"z_layer must be one of {', '.join(filters)}, received {z_layer!r}")
         self.filters = {layer: checks.whole(f"filters[{layer}]", n, minimum=1) for layer, n in filters.items()}
         self.share = float(share)

@@ -18,19 +18,19 @@ def positive(name: str, value: float) -> float:
     ...
     ValueError: sigma must be a finite number above 0, received 0
     """
-    if not _is_finite(value) or value <= 0:
+    if not is_finite(value) or value <= 0:
         raise ValueError(f"{name} must be a finite number above 0, received {value!r}")
     return float(value)
 
 
 def not_negative(name: str, value: float) -> float:
     """Return ``value`` as a float, or raise unless it is finite and at least zero."""
-    if not _is_finite(value) or value < 0:
+    if not is_finite(value) or value < 0:
         raise ValueError(f"{name} must be a finite number of at least 0, received {value!r}")
     return float(value)
 
 
-def _is_finite(value: object) -> bool:
+def is_finite(value: object) -> bool:
     """Whether it is a number, neither text nor truth value, and finite."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 

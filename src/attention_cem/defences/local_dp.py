@@ -76,7 +76,7 @@ class LocalDP(FeatureDefence):
             self.delta = 0.0
             self.noise_scale = 2 * self.clip_norm / self.epsilon
         else:
-            self.delta = 1e-5 if delta is None else float(delta)
+            self.delta = 1e-5 if delta is None else checks.not_negative("delta", delta)
             self.noise_scale = gaussian_sigma(self.epsilon, self.delta, 2 * self.clip_norm)
 
     def forward(self, z: Tensor, source: NoiseSource = None) -> Tensor:

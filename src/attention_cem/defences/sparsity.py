@@ -34,7 +34,7 @@ class FeatureDropout(FeatureDefence):
 
     def __init__(self, p: float) -> None:
         super().__init__()
-        if isinstance(p, bool) or not 0 < p < 1:
+        if not (checks.is_finite(p) and 0 < p < 1):
             raise ValueError(f"p must lie between 0 and 1, both excluded, received {p!r}")
         self.p = float(p)
 
@@ -82,7 +82,7 @@ class TopKPruning(FeatureDefence):
 
     def __init__(self, keep: float) -> None:
         super().__init__()
-        if isinstance(keep, bool) or not 0 < keep <= 1:
+        if not (checks.is_finite(keep) and 0 < keep <= 1):
             raise ValueError(f"keep must lie above 0 and at most at 1, received {keep!r}")
         self.keep = float(keep)
 

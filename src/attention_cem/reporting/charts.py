@@ -11,7 +11,7 @@ from markupsafe import Markup
 from attention_cem.reporting.texts import figure, label, percent
 
 WIDTH, HEIGHT = 640, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 16, 14, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 22, 14, 44
 COLOURS = ("#3b6fd4", "#d9480f", "#2b8a3e", "#9c36b5", "#0b7285", "#a61e4d", "#5f3dc4", "#7d6608")
 
 
@@ -77,7 +77,7 @@ def xy_chart(
     lines: Sequence[Line] = (),
     *,
     x_key: str,
-    y_key: str,
+    y_key: str | None,
     x_percent: bool = False,
     floor: float | None = None,
     width: int = WIDTH,
@@ -88,7 +88,8 @@ def xy_chart(
     Args:
         marks: what can be hovered.
         lines: drawn below the marks.
-        x_key: key of the x axis's name in the table of words. y_key: the same of the y axis.
+        x_key: key of the x axis's name in the table of words. y_key: the same of the y axis; None where the chart's
+            title says it already.
         x_percent: write x as percentages.
         floor: y of a dotted line for one who sees nothing.
         width: of the drawing. height: the same.
@@ -136,7 +137,7 @@ def bar_chart(rows: Sequence[tuple[str, float]], *, floor: float | None = None, 
     for index, (name, value) in enumerate(rows):
         y = index * height + 4
         long = round(max(0.0, value) / top * (width - left - 70), 1)
-        short = name if len(name) <= 22 else name[:21] + "…"
+        short = name if len(name) <= 18 else name[:17] + "…"
         tip = f"{name}: {figure(value)}"
         parts.append(
             Markup(
@@ -178,7 +179,7 @@ def heat_map(shares: Sequence[Sequence[float]], row_names: Sequence[str]) -> Mar
     for row, (name, values) in enumerate(zip(row_names, shares, strict=True)):
         y = row * cell_h
         if cell_h >= 10:
-            short = name if len(name) <= 15 else name[:14] + "…"
+            short = name if len(name) <= 13 else name[:12] + "…"
             parts.append(
                 Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(left - 6, y + cell_h - 3, short)
             )
@@ -219,7 +220,7 @@ def histogram(values: Sequence[float], bins: int = 20) -> Markup:
     return _svg(parts, WIDTH, 220)
 
 
-def _axes(to_x: Scale, to_y: Scale, x_key: str, y_key: str, x_percent: bool, width: int, height: int) -> Markup:
+def _axes(to_x: Scale, to_y: Scale, x_key: str, y_key: str | None, x_percent: bool, width: int, height: int) -> Markup:
     parts = []
     for value in to_x.ticks():
         parts.append(
@@ -243,9 +244,9 @@ def _axes(to_x: Scale, to_y: Scale, x_key: str, y_key: str, x_percent: bool, wid
         )
     middle = (_TOP + height - _BOTTOM) / 2
     parts.append(_text((_LEFT + width - _RIGHT) / 2, height - 8, x_key, "middle"))
-    parts.append(
-        Markup('<g transform="rotate(-90 12 {})">').format(middle) + _text(12, middle, y_key, "middle") + Markup("</g>")
-    )
+    if y_key is not None:
+        turned = Markup('<g transform="rotate(-90 12 {})">').format(middle)
+        parts.append(turned + _text(12, middle, y_key, "middle") + Markup("</g>"))
     return Markup("").join(parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -24,7 +25,12 @@ LARGEST_PAGE = 5_000_000
 _TEMPLATES = resources.files("attention_cem.reporting") / "templates"
 
 
-def write_report(folders: Sequence[Path], out: Path, *, figures: Path | None = None) -> Path:
+def write_report(
+    folders: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    figures: str | os.PathLike[str] | None = None,
+) -> Path:
     """Write one self-contained page about runs and studies.
 
     Args:
@@ -33,7 +39,7 @@ def write_report(folders: Sequence[Path], out: Path, *, figures: Path | None = N
         figures: also write the figures there, as SVG and PNG (needs matplotlib).
 
     Returns:
-        ``out``.
+        The file.
 
     Raises:
         ReportError: a folder is neither a run nor a study, a file in it cannot be read, or the page would be too
@@ -58,13 +64,14 @@ def write_report(folders: Sequence[Path], out: Path, *, figures: Path | None = N
         raise ReportError(
             f"the page would have {len(content):,} bytes, the limit is {LARGEST_PAGE:,}; name fewer folders at a time"
         )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, content)
+    page_file = Path(out)
+    page_file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(page_file, content)
     if figures is not None:
         from attention_cem.reporting.figures import write_figures
 
-        write_figures(shown, studies, figures)
-    return out
+        write_figures(shown, studies, Path(figures))
+    return page_file
 
 
 def _render(*, sections: list[RunSection], **context: object) -> str:

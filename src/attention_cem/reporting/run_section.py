@@ -25,6 +25,7 @@ _CURVES = (
     ("shutoff_share", "curve_shutoff"),
 )
 _ALWAYS = ("accuracy", "loss", "rob_loss", "intra_mse")  # the others are drawn where they change
+_STATUSES = ("passed", "under-trained", "kept its start", "miscalibrated")
 _MOST_OWN_CURVES = 12
 _MOST_CLASSES = 40
 _MOST_POINTS = 160
@@ -152,7 +153,7 @@ def _summary(run: RunView) -> list[tuple[Markup, Markup]]:
         described = _defence_words(facts.get("defences"))
         sent = say("sent_text", image=shape(facts.get("image_shape")), z=shape(facts.get("z_shape")), defence=described)
         surrogate = clip(run.config.get("surrogate.name", "none"), 60)
-        if surrogate != "none":
+        if surrogate != "none" and number(run.config.get("surrogate.lambd")):
             sent += " " + say("trained_with", name=surrogate, lambd=figure(run.config.get("surrogate.lambd")))
         waves = number(run.config.get("model.blind_frequencies"))
         if waves:
@@ -203,9 +204,8 @@ def _curves(rows: list[dict[str, Any]], colour: str) -> list[tuple[Markup, Marku
         if not points or (key not in _ALWAYS and len({y for _, y in points}) == 1):
             continue
         marks = [Mark(x, y, f"{figure(x)}: {figure(y)}", colour) for x, y in points]
-        drawn.append(
-            (label(title), xy_chart(marks, [Line(points, colour)], x_key="epoch", y_key=title, width=420, height=230))
-        )
+        chart = xy_chart(marks, [Line(points, colour)], x_key="epoch", y_key=None, width=420, height=230)
+        drawn.append((label(title), chart))
     return drawn
 
 
@@ -221,7 +221,7 @@ def _receipt(entry: dict[str, Any]) -> dict[str, Any]:
         "mse": figure(entry.get("mse")),
         "psnr": decibel(entry.get("psnr")),
         "ssim": figure(entry.get("ssim"), 2),
-        "status": say(status) if status in ("passed", "under-trained", "miscalibrated") else clip(status, 30),
+        "status": say(status) if status in _STATUSES else clip(status, 30),
         "good": status == "passed",
         "converged": say("yes" if receipt.get("converged") is True else "no"),
         "calibrated": say("not_tried" if calibrated is None else "yes" if calibrated is True else "no"),

@@ -27,6 +27,8 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
      rf"\(limit {_NUMBER} %\)", "重启学习率再训练 {0} 轮，验证 MSE 变化 {1} %（上限 {2} %）"),
     (rf"the last quarter of the steps changed the best validation MSE by {_NUMBER} % \(limit {_NUMBER} %\)",
      "最后四分之一的步骤使最佳验证 MSE 变化 {0} %（上限 {1} %）"),
+    (r"kept its start: refining lowered no validation MSE", "停在起点：改进未降低验证 MSE"),
+    (r"no evidence beyond (\S+)", "除 {0} 外没有新证据"),
     (r"not probed: whether more training would help is not known", "未检验：是否继续训练会有帮助尚不清楚"),
     (rf"stuck: validation MSE {_NUMBER}, the mean image alone gives {_NUMBER}",
      "停滞：验证 MSE {0}，仅平均图像就达到 {1}"),
@@ -57,6 +59,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
      rf"client by {_NUMBER} %", "仅用短时反演攻击得到 MSE {0}，最坏情况为 {1}：快速审计将该客户端高估了 {2} %"),
     (r"([\w-]+): under-trained", "{0}：训练不足"),
     (r"([\w-]+): miscalibrated", "{0}：校准失败"),
+    (r"([\w-]+): kept its start", "{0}：停在起点"),
     # effort
     (r"no trained attack was run", "没有运行需训练的攻击"),
     (rf"the second half of the attack effort changed the best validation MSE by {_NUMBER} %",

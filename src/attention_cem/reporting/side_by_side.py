@@ -13,6 +13,7 @@ from attention_cem.reporting.pictures import data_address
 from attention_cem.reporting.run_section import accuracy_of
 from attention_cem.reporting.sources import RunView, StudyView, number, objects
 from attention_cem.reporting.texts import clip, decibel, figure, percent
+from attention_cem.studies.plan import AXES
 
 _STRIP_PICTURES = 8
 
@@ -64,7 +65,7 @@ def trade_off(runs: Sequence[RunView], studies: Sequence[StudyView]) -> tuple[Ma
             ]
             lines.append(Line(points, colour))
             marks += [
-                point_mark(point, f"{name} λ {figure(point.get('lambda'))} σ {figure(point.get('sigma'))}", colour)
+                point_mark(point, f"{name} {_where(point)}", colour)
                 for point in objects(method.get("points"))
                 if number(point.get("accuracy")) is not None and number(point.get("mse")) is not None
             ]
@@ -73,6 +74,14 @@ def trade_off(runs: Sequence[RunView], studies: Sequence[StudyView]) -> tuple[Ma
     floor = floors.pop() if len(floors) == 1 else None
     chart = xy_chart(marks, lines, x_key="accuracy", y_key="mse", x_percent=True, floor=floor, height=360)
     return chart, legend(names)
+
+
+def _where(point: dict[str, Any]) -> str:
+    """Where on its method's curve a point lies."""
+    settings = point.get("settings")
+    weight = settings.get(AXES["leakage"]) if isinstance(settings, dict) else None
+    told = f"λ {figure(point.get('lambda'))} σ {figure(point.get('sigma'))}"
+    return told if number(weight) is None else f"{told} weight {figure(weight)}"
 
 
 def point_mark(point: dict[str, Any], name: str, colour: str) -> Mark:

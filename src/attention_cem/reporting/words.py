@@ -18,8 +18,9 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "sent": ("What is sent", "发送了什么"),
     "sent_text": (
-        "Instead of the image ({image} values), z of shape {z} with this protection on the way: {defence}.",
-        "不发送图像（{image} 个数值），而是发送形状为 {z} 的 z，途中的保护：{defence}。",
+        "Instead of the image ({image} values), z of shape {z} with this protection, in training or on the way: "
+        "{defence}.",
+        "不发送图像（{image} 个数值），而是发送形状为 {z} 的 z，训练中或途中的保护：{defence}。",
     ),
     "trained_with": (
         "The client was trained with the surrogate {name} (λ {lambd}), which teaches z to say little beyond the class.",
@@ -195,6 +196,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "passed": ("passed", "通过"),
     "under-trained": ("under-trained", "训练不足"),
     "miscalibrated": ("miscalibrated", "校准失败"),
+    "kept its start": ("kept its start", "停在起点"),
     "gap": ("test − train MSE", "测试 − 训练 MSE"),
     "seconds": ("seconds", "秒"),
     "attack_curve": ("Attack progress", "攻击进展"),
@@ -257,8 +259,9 @@ DEFINITIONS_ZH: dict[str, str] = {
     "ci95": "测试图像平均 MSE 的 95 % 百分位自助区间，重采样 2,000 次",
     "headline": "最坏情况：凭据通过的攻击中最低的 MSE，在它们都重建过的测试图像上比较（compared_mse），"
     "各数字则按该攻击重建过的图像（images）计算；若训练不足的攻击做得更好，则以它代替并加以标注；"
-    "若没有一个能重建未见图像的攻击通过，也会标注；校准失败的攻击从不计入",
-    "status": "通过：已收敛且已校准；训练不足：并非如此，真实的最坏情况可能更低；校准失败："
+    "若没有一个能重建未见图像的攻击通过，也会标注；校准失败的攻击从不计入，停在起点的也不计入",
+    "status": "通过：已收敛且已校准；训练不足：并非如此，真实的最坏情况可能更低；停在起点："
+    "对另一攻击结果的改进一无所获，除该攻击外不构成新证据；校准失败："
     "在恒定客户端上胜过平均图像，其数字没有意义",
     "converged": "更多投入不会使攻击的验证 MSE 改变超过 2 %（通过重启学习率继续训练来检验），"
     "且没有免训练的基线做得更好",

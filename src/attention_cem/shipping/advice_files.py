@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from io import BytesIO
 from pathlib import Path
 
 from attention_cem.shipping.advisor import Advice, CutReport
@@ -33,14 +34,13 @@ def write_advice(advice: Advice, folder: Path) -> None:
     """Write ``advice.json``, and ``advice.png`` where matplotlib is installed."""
     write_atomically(folder / "advice.json", (json.dumps(asdict(advice), indent=1) + "\n").encode())
     try:
-        import matplotlib
+        import matplotlib  # noqa: F401
     except ImportError:
         return
-    matplotlib.use("Agg")
-    _draw(advice, folder / "advice.png")
+    write_atomically(folder / "advice.png", _drawn(advice))
 
 
-def _draw(advice: Advice, path: Path) -> None:
+def _drawn(advice: Advice) -> bytes:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
@@ -55,7 +55,9 @@ def _draw(advice: Advice, path: Path) -> None:
     axes.set_xlabel("accuracy after short fine-tuning")
     axes.set_ylabel("MSE of the best attack (higher is more private)")
     axes.set_title(f"Cuts; area: client time; recommended: {advice.recommended}")
-    figure.savefig(path, dpi=120)
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    return buffer.getvalue()
 
 
 def _row(report: CutReport) -> tuple[str, ...]:

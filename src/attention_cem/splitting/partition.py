@@ -82,7 +82,7 @@ def partition(model: nn.Module, at: str) -> Partition:
         names = ", ".join(_describe(node) for node in crossing)
         raise CrossingError(
             f"cannot cut at '{at}': besides its output, {names} would have to pass to the server "
-            "(a skip connection crosses the cut)"
+            f"({_why(crossing, behind)})"
         )
     divided = Partition(
         model,
@@ -95,6 +95,8 @@ def partition(model: nn.Module, at: str) -> Partition:
 
 
 def _layer(model: nn.Module, at: str) -> nn.Module:
+    if not isinstance(at, str):
+        raise ValueError(f"at must be the name of a layer, as model.named_modules() gives it, got {at!r}")
     known = [name for name, _ in model.named_modules() if name]
     try:
         layer = model.get_submodule(at)
@@ -138,6 +140,19 @@ def _describe(node: fx.Node) -> str:
         return f"the output of '{node.target}'"
     called = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     return f"the value '{node.name}' (result of {called})"
+
+
+def _why(crossing: list[fx.Node], behind: set[fx.Node]) -> str:
+    users = [user for node in crossing for user in node.users if user in behind]
+    if all(_asks_size(user) for user in users):
+        return "only its size is asked for behind the cut: ask the feature there for it, or write .flatten(1)"
+    return "a skip connection crosses the cut"
+
+
+def _asks_size(node: fx.Node) -> bool:
+    if node.op == "call_method":
+        return node.target in ("size", "dim")
+    return node.target is getattr and node.args[1] == "shape"
 
 
 def _check_nothing_shared(divided: Partition, at: str) -> None:

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from attention_cem.studies.plan import Cell as Cell
     from attention_cem.studies.plan import Study as Study
     from attention_cem.studies.plan import load_study as load_study
+    from attention_cem.studies.progress import StudyProgress as StudyProgress
+    from attention_cem.studies.progress import progress_of as progress_of
     from attention_cem.studies.results import read_result as read_result
-    from attention_cem.studies.running import StudyProgress as StudyProgress
-    from attention_cem.studies.running import progress_of as progress_of
+    from attention_cem.studies.running import run_studies as run_studies
     from attention_cem.studies.running import run_study as run_study
     from attention_cem.studies.searching import SweepPoint as SweepPoint
     from attention_cem.studies.searching import sweep as sweep
@@ -52,8 +53,9 @@ else:
             "gathering": ["comparison_of", "write_comparison"],
             "pipeline": ["Pipeline", "describe_pipeline"],
             "plan": ["Cell", "Study", "load_study"],
+            "progress": ["StudyProgress", "progress_of"],
             "results": ["read_result"],
-            "running": ["StudyProgress", "progress_of", "run_study"],
+            "running": ["run_studies", "run_study"],
             "searching": ["SweepPoint", "sweep"],
             "store": ["CellState", "Claim", "ClaimLostError", "ClaimStore"],
             "verdicts": ["Matched", "compare_at", "overlap"],

@@ -14,6 +14,7 @@ _GRADIENT, _SENT = "#c0392b", "#7a3fa0"
 _TOP, _BOX = 150.0, 104.0
 _MIDDLE = _TOP + _BOX / 2
 _LANE = 98.0
+_LEGIBLE = 34  # characters of a defence that fit its box without becoming too small to read
 
 
 def draw_flow_chart(pipeline: Pipeline) -> str:
@@ -49,15 +50,17 @@ def _draw_inference(picture: Svg, pipeline: Pipeline) -> None:
     _tensor(picture, 40, 112, "x", (batch, *pipeline.image_shape), "image", "图像")
     channels, activation = pipeline.bottleneck
     bottleneck = f"+ bottleneck {channels}, {activation}" if channels else "bare cut"
-    facts = (pipeline.backbone, bottleneck, f"{pipeline.client_parameters:,} parameters")
-    _box(picture, 184, 170, "Client", "客户端", facts, _DEVICE_LINE)
+    facts = (pipeline.blind, pipeline.backbone, bottleneck, f"{pipeline.client_parameters:,} parameters")
+    _box(picture, 184, 170, "Client", "客户端", tuple(filter(None, facts)), _DEVICE_LINE)
     defences = [_defence(name, values) for name, values in pipeline.defences[:3]] or ["none: z is released as it is"]
     if len(pipeline.defences) > 3:
         defences[2] = f"and {len(pipeline.defences) - 2} more"
     _box(picture, 490, 200, "Defences", "防御", tuple(defences), _DEVICE_LINE)
     server = (pipeline.backbone, f"{pipeline.server_parameters:,} parameters")
     _box(picture, 886, 170, "Server", "服务端", server, _SERVER_LINE)
-    _box(picture, 1186, 134, "Loss", "任务损失", ("L_D:", "cross-entropy"), _SERVER_LINE)
+    terms = [f"+ {name.replace('_', ' ')}" for name in pipeline.penalties]
+    terms = terms if len(terms) <= 2 else [terms[0], f"and {len(terms) - 1} more"]
+    _box(picture, 1186, 134, "Loss", "任务损失", ("L_D:", "cross-entropy", *terms), _SERVER_LINE)
     _flow(picture, 152, 184)
     _flow(picture, 354, 490)
     _label(picture, 424, "z", (batch, *pipeline.z_shape), INK)
@@ -129,8 +132,11 @@ def _box(picture: Svg, x: float, width: float, english: str, chinese: str, facts
     picture.box(x, _TOP, width, _BOX, fill="#ffffff", stroke=line)
     picture.text(x + 14, _TOP + 25, english, size=16, weight=700, anchor="start")
     picture.text(x + width - 14, _TOP + 25, chinese, size=13, colour=QUIET, anchor="end")
+    step = 19 if len(facts) <= 3 else 16
     for number, fact in enumerate(facts):
-        picture.text(x + 14, _TOP + 50 + 19 * number, fact, size=12.5, colour=QUIET, anchor="start", widest=width - 24)
+        picture.text(
+            x + 14, _TOP + 50 + step * number, fact, size=12.5, colour=QUIET, anchor="start", widest=width - 24
+        )
 
 
 def _tensor(
@@ -166,8 +172,11 @@ def _label(picture: Svg, x: float, name: str, shape: tuple[int, ...] | None, col
 
 
 def _defence(name: str, values: dict[str, object]) -> str:
-    shown = ", ".join(f"{'σ' if key == 'sigma' else key} {value}" for key, value in values.items())
-    return f"{name.replace('_', ' ')}{f' ({shown})' if shown else ''}"
+    shown = [f"{'σ' if key == 'sigma' else key} {value}" for key, value in values.items()]
+    spoken, most = name.replace("_", " "), len(shown)
+    while most > 1 and len(spoken) + len(", ".join(shown[:most])) > _LEGIBLE:
+        most -= 1
+    return f"{spoken} ({', '.join(shown[:most])}{', …' if most < len(shown) else ''})" if shown else spoken
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from attention_cem.studies.surrogate_stages import Stage, stages_of
-from attention_cem.training.config import Config
+from attention_cem.training.config import Config, ModelConfig
 from attention_cem.training.config_checks import ConfigError
 
 # The images of these sets are the same size everywhere, and loading them just to draw a chart takes seconds.
@@ -28,7 +28,9 @@ class Pipeline:
         client_parameters: how many.
         server_parameters: how many.
         bottleneck: channels of the bottleneck, 0 for a bare cut, and its activation.
-        defences: name and parameters of each, in the order they act.
+        blind: what of an image the client does not see, in words; empty if it sees all.
+        defences: name and parameters of each that acts on z, in the order they act.
+        penalties: names of the defences that are terms of the loss.
         surrogate: its name; ``none`` for none.
         lambd: λ.
         warmup_epochs: before rob_loss is used.
@@ -44,7 +46,9 @@ class Pipeline:
     client_parameters: int
     server_parameters: int
     bottleneck: tuple[int, str]
+    blind: str
     defences: tuple[tuple[str, dict[str, Any]], ...]
+    penalties: tuple[str, ...]
     surrogate: str
     lambd: float
     warmup_epochs: int
@@ -77,18 +81,20 @@ def describe_pipeline(
     """
     import torch
 
+    from attention_cem.defences import ClientDefence, Defence, FeatureDefence, PenaltyDefence
     from attention_cem.training.building import build_networks
 
     shape, classes = image_shape, num_classes
     if shape is None or classes is None:
         found_shape, found_classes = _images(config)
-        shape, classes = shape or found_shape, classes or found_classes
+        shape, classes = shape or found_shape, found_classes if classes is None else classes
     try:
         with torch.random.fork_rng(devices=[]):
             networks = build_networks(config, shape, classes, torch.device("cpu"))
     except ValueError as error:
         raise ConfigError(str(error)) from error
     batch, surrogate = config.train.batch_size, networks.surrogate
+    stack = [each for each in networks.stack.defences.values() if isinstance(each, Defence)]
     return Pipeline(
         data=config.data.name,
         backbone=config.model.name,
@@ -99,12 +105,23 @@ def describe_pipeline(
         client_parameters=sum(each.numel() for each in networks.model.client.parameters()),
         server_parameters=sum(each.numel() for each in networks.model.server.parameters()),
         bottleneck=(config.model.bottleneck_channels, config.model.bottleneck_activation),
-        defences=tuple((name, dict(parameters)) for name, parameters in config.defence.items()),
+        blind=_blind(config.model),
+        defences=tuple(
+            (each.name, dict(config.defence[each.name]))
+            for each in stack
+            if isinstance(each, FeatureDefence | ClientDefence)
+        ),
+        penalties=tuple(each.name for each in stack if isinstance(each, PenaltyDefence)),
         surrogate=config.surrogate.name,
         lambd=config.surrogate.lambd,
         warmup_epochs=config.surrogate.attention_warmup_epochs,
         stages=() if surrogate is None else stages_of(surrogate, batch, classes),
     )
+
+
+def _blind(model: ModelConfig) -> str:
+    waves = model.blind_frequencies
+    return f"blind to {waves}×{waves} waves{', contrast' if model.blind_contrast else ''}" if waves else ""
 
 
 def _images(config: Config) -> tuple[tuple[int, int, int], int]:

@@ -1,4 +1,4 @@
-"""`run_study`: all cells of a study, N at a time here, and at the same time anywhere the store can be reached."""
+"""`run_study`, `run_studies`: all cells, N at a time here, and at the same time anywhere the store can be reached."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from multiprocessing.context import SpawnProcess
@@ -17,9 +17,10 @@ from typing import Any
 from attention_cem.studies.cell_run import Runner, run_cell
 from attention_cem.studies.folder_store import FolderStore
 from attention_cem.studies.plan import Study
+from attention_cem.studies.progress import progress_line
 from attention_cem.studies.results import make_folder, program_commit, write_result
 from attention_cem.studies.store import CellState, ClaimStore, DeviceLostError
-from attention_cem.studies.worker import figures_line, work
+from attention_cem.studies.worker import Queue, figures_line, work
 from attention_cem.training.config_checks import ConfigError
 
 _DEVICE_LOST = 75
@@ -28,40 +29,18 @@ _DEVICE_LOST = 75
 _LONGEST_GRACE = 86_400.0
 
 
-@dataclass(frozen=True)
-class StudyProgress:
-    """Where a study stands, over all machines.
+def run_study(study: Study, **how: Any) -> dict[str, CellState]:
+    """Run every cell of a study that has no result yet, and return where all of them stand.
 
     Args:
-        done: finished cells.
-        failed: cells given up.
-        running: cells in work.
-        waiting: all others.
-        seconds_left: estimated from the time the finished cells took; None before the first.
-
-    >>> StudyProgress(3, 1, 2, 6, 1500.0).line("slots")
-    'slots: 3 of 12 done, 1 failed, 2 running, about 25 min left'
+        study: from `load_study`.
+        how: workers, store, device and the other arguments of `run_studies`.
     """
-
-    done: int
-    failed: int
-    running: int
-    waiting: int
-    seconds_left: float | None
-
-    def line(self, name: str) -> str:
-        """The same in words."""
-        total = self.done + self.failed + self.running + self.waiting
-        parts = [f"{self.done} of {total} done"]
-        parts += [f"{self.failed} failed"] if self.failed else []
-        parts += [f"{self.running} running"] if self.running else []
-        if self.seconds_left:
-            parts.append(f"about {_duration(self.seconds_left)} left")
-        return f"{name}: {', '.join(parts)}"
+    return run_studies([study], **how)[study.name]
 
 
-def run_study(
-    study: Study,
+def run_studies(
+    studies: Sequence[Study],
     *,
     workers: int = 1,
     store: str | None = None,
@@ -73,16 +52,17 @@ def run_study(
     grace_seconds: float = 120.0,
     poll_seconds: float = 2.0,
     tell: Callable[[str], None] = lambda text: None,
-) -> dict[str, CellState]:
-    """Run every cell that has no result yet, each once, and return where all of them stand.
+) -> dict[str, dict[str, CellState]]:
+    """Run every cell that has no result yet, each once, and return where all of them stand, study by study.
 
     Call it again after a crash: finished cells stay finished, an unfinished run continues from its checkpoint. Call
-    it on several machines with the same store: they share the cells.
+    it on several machines with the same store: they share the cells. Studies come in the order given; a worker that
+    finds no cell of one to begin does not wait for its last ones, but takes those of the next.
 
     Args:
-        study: from `load_study`.
+        studies: from `load_study`.
         workers: processes on this machine; 1 works in this process.
-        store: database URL or Optuna journal file that all machines can reach; otherwise the study's folder itself,
+        store: database URL or Optuna journal file that all machines can reach; otherwise each study's folder itself,
             which they may share too.
         device: as in ``run.device``; several, separated by commas, are dealt out to the workers.
         data_root: as in ``data.root``.
@@ -90,7 +70,7 @@ def run_study(
         seconds: begin no cell later than this after the start; cells in work are finished. None: all cells.
         runner: what runs a cell; with several workers a function of a module.
         grace_seconds: a worker not heard of for so long is believed dead, and its cell is given to another.
-        poll_seconds: between two looks at the store.
+        poll_seconds: between two looks at the stores.
         tell: gets one line whenever something happened.
 
     Raises:
@@ -107,25 +87,26 @@ def run_study(
             f"grace_seconds must be above 0 and at most {_LONGEST_GRACE:.0f}, a day, got {grace_seconds}; leave it out "
             "for 120"
         )
+    if len({study.name for study in studies}) < len(studies):
+        raise ValueError(f"each study must have a name of its own, got {', '.join(study.name for study in studies)}")
     program_commit()  # goes into every result; what is wrong with it shall be told before the first is worked for
     devices = devices_of(device)
     # This clock is the same for all processes of a machine.
     until = None if seconds is None else time.monotonic() + seconds
-    make_folder(study.out)
-    claims = open_store(study, store, grace_seconds=grace_seconds)
-    try:
-        claims.prepare(in_turn(study), retry_failed=retry_failed)
-        restore_results(study, claims)
+    for study in studies:
+        make_folder(study.out)
+    with _opened(studies, store, grace_seconds, retry_failed=retry_failed) as queue:
+        _restore_all(queue)
         settings: dict[str, Any] = {
             "data_root": data_root,
             "beat_seconds": grace_seconds / 4,
             "poll_seconds": poll_seconds,
             "until": until,
         }
-        told = partial(_tell_progress, study, claims, tell)
-        tell(progress_of(claims.states()).line(study.name))
+        tell(progress_line(queue))
         if workers == 1:
-            work(study, claims, runner, device=devices[0], tell=told, **settings)
+            told = partial(_tell_progress, queue, tell)
+            work(queue, runner, device=devices[0], tell=told, **settings)
         else:
             orders = [
                 {
@@ -135,11 +116,9 @@ def run_study(
                 }
                 for number in range(workers)
             ]
-            _run_workers(study, store, grace_seconds, runner, orders, claims, tell, poll_seconds)
-        restore_results(study, claims)
-        return claims.states()
-    finally:
-        claims.close()
+            _run_workers(queue, store, grace_seconds, runner, orders, tell, poll_seconds)
+        _restore_all(queue)
+        return {study.name: claims.states() for study, claims in queue}
 
 
 def devices_of(device: str) -> list[str]:
@@ -225,48 +204,48 @@ def restore_results(study: Study, claims: ClaimStore) -> None:
             write_result(study.result_file(cell), result)
 
 
-def progress_of(states: Mapping[str, CellState]) -> StudyProgress:
-    """Count, and estimate the time left.
-
-    >>> progress_of({"a": CellState("done", seconds=60.0), "b": CellState("running"), "c": CellState("waiting")})
-    StudyProgress(done=1, failed=0, running=1, waiting=1, seconds_left=120.0)
-    """
-    statuses = [state.status for state in states.values()]
-    took = [state.seconds for state in states.values() if state.seconds is not None]
-    left = len(statuses) - statuses.count("done") - statuses.count("failed")
-    each = sum(took) / len(took) if took else None
-    return StudyProgress(
-        done=statuses.count("done"),
-        failed=statuses.count("failed"),
-        running=statuses.count("running"),
-        waiting=statuses.count("waiting"),
-        seconds_left=None if each is None else each * left / max(1, statuses.count("running")),
-    )
+@contextmanager
+def _opened(
+    studies: Sequence[Study], store: str | None, grace_seconds: float, *, retry_failed: bool = False
+) -> Iterator[Queue]:
+    """The studies with their stores, prepared, and closed behind the block."""
+    with ExitStack() as stack:
+        queue = []
+        for study in studies:
+            claims = stack.enter_context(closing(open_store(study, store, grace_seconds=grace_seconds)))
+            claims.prepare(in_turn(study), retry_failed=retry_failed)
+            queue.append((study, claims))
+        yield queue
 
 
-def _tell_progress(study: Study, claims: ClaimStore, tell: Callable[[str], None], text: str) -> None:
+def _restore_all(queue: Queue) -> None:
+    for study, claims in queue:
+        restore_results(study, claims)
+
+
+def _tell_progress(queue: Queue, tell: Callable[[str], None], text: str) -> None:
     tell(text)
-    tell(progress_of(claims.states()).line(study.name))
+    tell(progress_line(queue))
 
 
 def _run_workers(
-    study: Study,
+    queue: Queue,
     store: str | None,
     grace_seconds: float,
     runner: Runner,
     orders: Sequence[dict[str, Any]],
-    claims: ClaimStore,
     tell: Callable[[str], None],
     poll_seconds: float,
 ) -> None:
     context = multiprocessing.get_context("spawn")
+    studies = [study for study, _ in queue]
 
     def begin(order: dict[str, Any]) -> SpawnProcess:
-        process = context.Process(target=_work_in_process, args=(study, store, grace_seconds, runner, order))
+        process = context.Process(target=_work_in_process, args=(studies, store, grace_seconds, runner, order))
         process.start()
         return process
 
-    before = claims.states()
+    before = [claims.states() for _, claims in queue]
     processes = [begin(order) for order in orders]
     try:
         while any(process.is_alive() or process.exitcode == _DEVICE_LOST for process in processes):
@@ -276,13 +255,11 @@ def _run_workers(
                 begin(order) if process.exitcode == _DEVICE_LOST else process
                 for process, order in zip(processes, orders, strict=True)
             ]
-            now = claims.states()
+            now = [claims.states() for _, claims in queue]
             if now != before:
-                results = claims.results()
-                for cell, state in now.items():
-                    if state != before.get(cell) and (cell in results or state.error):
-                        tell(f"{cell}: {figures_line(results[cell]) if cell in results else state.error}")
-                tell(progress_of(now).line(study.name))
+                for (_, claims), states, earlier in zip(queue, now, before, strict=True):
+                    _tell_changes(claims, states, earlier, tell)
+                tell(progress_line(queue))
                 before = now
     except BaseException:
         for process in processes:
@@ -294,8 +271,19 @@ def _run_workers(
             process.join()
 
 
+def _tell_changes(
+    claims: ClaimStore, now: Mapping[str, CellState], before: Mapping[str, CellState], tell: Callable[[str], None]
+) -> None:
+    """A line for each cell that ended or failed between two looks."""
+    changed = [cell for cell, state in now.items() if state != before.get(cell)]
+    results = claims.results() if changed else {}
+    for cell in changed:
+        if cell in results or now[cell].error:
+            tell(f"{cell}: {figures_line(results[cell]) if cell in results else now[cell].error}")
+
+
 def _work_in_process(
-    study: Study, store: str | None, grace_seconds: float, runner: Runner, order: dict[str, Any]
+    studies: Sequence[Study], store: str | None, grace_seconds: float, runner: Runner, order: dict[str, Any]
 ) -> None:
     """What a worker process does; it stops when the process that started it is gone."""
     # Before torch is imported: workers that each take all cores get in each other's way.
@@ -304,10 +292,9 @@ def _work_in_process(
     os.setsid()
     signal.signal(signal.SIGTERM, _interrupt)
     parent = multiprocessing.parent_process()
-    claims = open_store(study, store, grace_seconds=grace_seconds)
-    claims.prepare(in_turn(study))
     try:
-        work(study, claims, runner, wanted=lambda: parent is None or parent.is_alive(), **order)
+        with _opened(studies, store, grace_seconds) as queue:
+            work(queue, runner, wanted=lambda: parent is None or parent.is_alive(), **order)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except DeviceLostError:
@@ -318,9 +305,3 @@ def _work_in_process(
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""A worker: takes cells from the store, one after the other, until every cell is done or given up."""
+"""A worker: takes cells from the stores of its studies, one after the other, until all are done or given up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,9 @@ from attention_cem.studies.store import Claim, ClaimLostError, ClaimStore, Devic
 from attention_cem.training.folder_lock import FolderBusyError
 
 _logger = logging.getLogger("attention_cem")
+Queue = Sequence[tuple[Study, ClaimStore]]
+"""Studies in the order in which their cells are taken, each with its store, prepared for its cells."""
+
 _MOST_GIVEN_BACK = 30  # times that a worker waits for the holder of a cell's folder: some minutes
 
 
@@ -70,8 +73,7 @@ class Heart:
 
 
 def work(
-    study: Study,
-    store: ClaimStore,
+    queue: Queue,
     runner: Runner,
     *,
     device: str = "auto",
@@ -82,7 +84,7 @@ def work(
     wanted: Callable[[], bool] = lambda: True,
     tell: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Run cells until none is left for anybody.
+    """Run cells until none is left for anybody; where a study has none to begin, those of the next are taken.
 
     A cell that fails is recorded, tried again as often as the store allows, and does not stop the others: unless the
     GPU is lost to this process, in which every further cell would fail. While other workers still run the last cells
@@ -90,13 +92,12 @@ def work(
     and comes after the others.
 
     Args:
-        study: what to run.
-        store: prepared for the study's cells.
+        queue: what to run.
         runner: runs one cell, see `run_cell`.
         device: as in ``run.device``.
         data_root: as in ``data.root``.
         beat_seconds: between two signs of life.
-        poll_seconds: between two looks at the store while there is nothing to do.
+        poll_seconds: between two looks at the stores while there is nothing to do.
         until: `time.monotonic` after which no cell is begun.
         wanted: asked with every beat; False stops the worker.
         tell: gets one line per finished cell.
@@ -109,14 +110,15 @@ def work(
     def pause() -> None:
         time.sleep(poll_seconds if until is None else max(0.0, min(poll_seconds, until - time.monotonic())))
 
-    given_back: Counter[str] = Counter()
+    given_back: Counter[tuple[str, str]] = Counter()
     while until is None or time.monotonic() < until:
-        claim = store.claim()
-        if claim is None:
-            if not wanted() or all(state.status in ("done", "failed") for state in store.states().values()):
+        taken = _take(queue)
+        if taken is None:
+            if not wanted() or _all_ended(queue):
                 return
             pause()
             continue
+        study, store, claim = taken
         cell = study.cell(claim.cell)
         heart = Heart(store, claim, beat_seconds, wanted)
         place = CellPlace.of(study, cell, device=device, data_root=data_root, alive=heart.check)
@@ -132,10 +134,10 @@ def work(
             continue
         except FolderBusyError as busy:
             # Whoever held the cell was believed dead, but is only suspended: neither the cell nor this worker failed.
-            given_back[cell.id] += 1
-            for_good = given_back[cell.id] > _MOST_GIVEN_BACK
+            times = given_back[study.name, cell.id] = given_back[study.name, cell.id] + 1
+            for_good = times > _MOST_GIVEN_BACK
             store.fail(claim, str(busy), counts=for_good)
-            if given_back[cell.id] == 1 or for_good:
+            if times == 1 or for_good:
                 tell(f"{cell.id}: {'failed' if for_good else 'given back'}: {busy}")
             if not wanted():
                 return
@@ -151,6 +153,18 @@ def work(
             continue
         write_result(study.result_file(cell.id), result)
         tell(f"{cell.id}: {figures_line(result)}")
+
+
+def _take(queue: Queue) -> tuple[Study, ClaimStore, Claim] | None:
+    for study, store in queue:
+        claim = store.claim()
+        if claim is not None:
+            return study, store, claim
+    return None
+
+
+def _all_ended(queue: Queue) -> bool:
+    return all(state.status in ("done", "failed") for _, store in queue for state in store.states().values())
 
 
 def _device_is_lost(error: BaseException | None) -> bool:

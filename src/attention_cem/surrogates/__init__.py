@@ -15,6 +15,7 @@ from attention_cem.surrogates.objectives import StudyOnlyWarning
 from attention_cem.surrogates.registry import build_surrogate, register_surrogate, surrogate_names
 from attention_cem.surrogates.slot_attention import SlotAttention
 from attention_cem.surrogates.slot_cross import SlotCrossAttentionCEM
+from attention_cem.surrogates.slot_features import SlotFeatures
 from attention_cem.surrogates.slot_mixture import SlotMixtureCEM
 
 for _surrogate in (SlotCrossAttentionCEM, GatedAttentionCEM, KMeansCEM, SlotMixtureCEM, HybridCEM):
@@ -35,6 +36,7 @@ __all__ = [
     "SelfDeceptionAlarm",
     "SlotAttention",
     "SlotCrossAttentionCEM",
+    "SlotFeatures",
     "SlotMixtureCEM",
     "StudyOnlyWarning",
     "SurrogateOutput",

@@ -99,6 +99,7 @@ class ConditionalEntropySurrogate(nn.Module):
         set; needed where ``uses_sample`` is true and not looked at otherwise.
         """
         flat, labels = check_features(z, y, self.feature_dim)
+        require_full_precision(self.dtype)
         further = {"sample": check_sample(sample, labels)} if self.uses_sample else {}
         self.begin_call()
         with torch.autocast(device_type=z.device.type, enabled=False):
@@ -179,10 +180,26 @@ def _check_integers(name: str, value: Tensor) -> None:
         raise ValueError(f"{name} must be an integer tensor (int64), got {received}")
 
 
+def require_full_precision(dtype: torch.dtype) -> None:
+    """Refuse state in half precision: variances and logarithms of it are wrong, or not a number, without a word."""
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            f"a surrogate computes in float32 or float64, but its state is {dtype}: call .float() on it; "
+            "features may have any floating-point dtype"
+        )
+
+
 def require_positive_int(name: str, value: int) -> int:
     """Return ``value`` or raise a ValueError that names it."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
+    return value
+
+
+def require_count(name: str, value: int) -> int:
+    """Return ``value``, zero or more, or raise a ValueError that names it."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} must be a whole number and not negative, got {value!r}")
     return value
 
 
@@ -191,6 +208,13 @@ def require_positive(name: str, value: float) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
         raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
     return float(value)
+
+
+def require_momentum(value: float) -> float:
+    """Return the share of the old in a running mean, or raise a ValueError."""
+    if not 0 <= value < 1:
+        raise ValueError(f"momentum must lie in [0, 1), got {value!r}")
+    return value
 
 
 def require_flag(name: str, value: bool) -> bool:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from attention_cem.surrogates.base import require_momentum
 from attention_cem.surrogates.followed_solution import FollowedSolution
 from attention_cem.surrogates.segments import ClassSegments, class_mean
 
@@ -55,9 +56,7 @@ class RunningLeastSquares(nn.Module):
         self, width: int, targets: int, momentum: float, *, noise: float = 0.0, followed: bool = False
     ) -> None:
         super().__init__()
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {momentum!r}")
-        self.momentum, self.targets, self.noise = momentum, targets, noise
+        self.momentum, self.targets, self.noise = require_momentum(momentum), targets, noise
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.register_buffer("cov_zz", torch.zeros(width, width))
         self.register_buffer("cov_xz", torch.zeros(targets, width))
@@ -92,8 +91,11 @@ class RunningLeastSquares(nn.Module):
 
     def _running(self, zz: Tensor, xz: Tensor, xx: Tensor, *, measured: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         old = (self.cov_zz, self.cov_xz, self.var_x)
+        # a plain mean until the memory is full: else the first batch would count as much as all that are forgotten
+        steps = self.steps.to(zz.dtype)
+        kept = (steps / (steps + 1)).clamp_max(self.momentum)
         # a batch without two samples of a class says nothing: averaging its zeros in would look like privacy
-        keep = torch.where(measured, torch.where(self.steps > 0, self.momentum, 0.0), 1.0).to(zz.dtype)
+        keep = torch.where(measured, kept, 1.0)
         cov_zz, cov_xz, var_x = (torch.lerp(batch, was, keep) for was, batch in zip(old, (zz, xz, xx), strict=True))
         if self.training:
             usable = torch.stack([torch.isfinite(value).all() for value in (zz, xz, xx)]).all()

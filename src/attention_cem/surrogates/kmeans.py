@@ -105,6 +105,7 @@ class KMeansCEM(ConditionalEntropySurrogate):
     def fit(self, z: Tensor, y: Tensor) -> None:
         """Cluster each class of the client's features; later calls start from the last centroids.
 
+        In full precision, also where the caller has autocast on: distances rounded to bfloat16 choose other clusters.
         Classes seen for the first time start by k-means++; classes that are no longer there are forgotten.
         """
         x, y = check_features(z, y, self.feature_dim)
@@ -121,11 +122,12 @@ class KMeansCEM(ConditionalEntropySurrogate):
             raise ValueError(f"the label {_NO_LABEL} is reserved")
         generator = torch.Generator(x.device)
         generator.manual_seed((int(self.seed) * 1_000_003 + int(self.fits)) % 2**63)
-        start = plus_plus_start(x, row, found, self.num_clusters, generator)
         place = torch.searchsorted(self.class_label, label).clamp_max(self.num_classes - 1)
         known = self.class_label[place] == label
-        start = torch.where(known[:, None, None], self.centroid[place], start)
-        clusters = cluster_classes(x, row, start, self.num_iterations)
+        with torch.autocast(x.device.type, enabled=False):
+            start = plus_plus_start(x, row, found, self.num_clusters, generator)
+            start = torch.where(known[:, None, None], self.centroid[place], start)
+            clusters = cluster_classes(x, row, start, self.num_iterations)
         for buffer, values, rest in (
             (self.centroid, clusters.centroid, 0),
             (self.variance, clusters.variance, 0),

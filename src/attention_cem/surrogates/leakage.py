@@ -1,10 +1,12 @@
 """LinearLeakage: what the best linear attacker recovers of x from z + noise, in closed form."""
 
+from math import prod
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_cem.surrogates.base import check_features, require_positive, require_positive_int
+from attention_cem.surrogates.base import check_features, require_count, require_positive, require_positive_int
 from attention_cem.surrogates.closed_form import (
     LeakageOutput,
     RunningLeastSquares,
@@ -14,6 +16,7 @@ from attention_cem.surrogates.closed_form import (
 )
 from attention_cem.surrogates.noise import counter_normal
 from attention_cem.surrogates.segments import segment_classes
+from attention_cem.surrogates.slot_features import SlotFeatures
 
 
 class LinearLeakage(RunningLeastSquares):
@@ -29,7 +32,8 @@ class LinearLeakage(RunningLeastSquares):
         feature_dim: D. image_dim: values in one image. reg_strength: σ.
         momentum: share of the old covariances in the running ones.
         random_features: so many random Fourier features of z join z, for an attacker beyond linear.
-        seed: of the random features and their noise.
+        attention: attention over slots joins z, for an attacker beyond linear that looks where z is.
+        seed: of the random features, and of the noise that features beyond z are made from.
         followed: in training the attacker follows the covariances instead of being solved at every step, at a
             fraction of the cost; what it then recovers is never more than the best does. See `FollowedSolution`.
 
@@ -51,18 +55,22 @@ class LinearLeakage(RunningLeastSquares):
         reg_strength: float = 0.025,
         momentum: float = 0.98,
         random_features: int = 0,
+        attention: SlotFeatures | None = None,
         seed: int = 0,
         followed: bool = False,
     ) -> None:
         require_positive_int("feature_dim", feature_dim)
         require_positive_int("image_dim", image_dim)
-        if random_features < 0:
-            raise ValueError(f"random_features must not be negative, got {random_features!r}")
+        require_count("random_features", random_features)
         sigma = require_positive("reg_strength", reg_strength)
-        # random features are of a noisy z, which brings the noise along
-        noise = 0.0 if random_features else sigma**2
-        super().__init__(feature_dim + random_features, image_dim, momentum, noise=noise, followed=followed)
+        if attention is not None and prod(attention.z_shape) != feature_dim:
+            raise ValueError(f"attention is for features of shape {attention.z_shape}, feature_dim is {feature_dim}")
+        # further features are of a noisy z, which brings the noise along
+        noise = 0.0 if random_features or attention is not None else sigma**2
+        width = feature_dim + random_features + (0 if attention is None else attention.width)
+        super().__init__(width, image_dim, momentum, noise=noise, followed=followed)
         self.feature_dim, self.image_dim, self.random_features = feature_dim, image_dim, random_features
+        self.attention = attention
         self.sigma = sigma
         generator = torch.Generator().manual_seed(seed)
         self.register_buffer("frequency", torch.randn(feature_dim, random_features, generator=generator))
@@ -86,14 +94,22 @@ class LinearLeakage(RunningLeastSquares):
             return leakage_output(solved.recovered, solved.variance, left, samples, self.image_dim)
 
     def _features(self, z: Tensor) -> Tensor:
-        if not self.random_features:
+        if not self.random_features and self.attention is None:
             return z
         # a look in evaluation mode sees the noise of the last step
         counter = self.steps if self.training else (self.steps - 1).clamp_min(0)
         noisy = z + self.sigma * counter_normal(self.seed, counter, tuple(z.shape), z.dtype)
-        fixed = z.detach()
-        variance = (fixed - fixed.mean(0)).square().sum() / max(z.shape[0], 1)
-        bandwidth = (2 * variance + 2 * self.feature_dim * self.sigma**2).sqrt()
-        return torch.cat(
-            [noisy, F.normalize(torch.cos(noisy @ self.frequency / bandwidth), dim=0) * z.shape[0] ** 0.5], 1
-        )
+        features = [noisy]
+        if self.random_features:
+            fixed = z.detach()
+            variance = (fixed - fixed.mean(0)).square().sum() / max(z.shape[0], 1)
+            bandwidth = (2 * variance + 2 * self.feature_dim * self.sigma**2).sqrt()
+            features.append(_of_one_size(torch.cos(noisy @ self.frequency / bandwidth)))
+        if self.attention is not None:
+            features.append(_of_one_size(self.attention(noisy, counter)))
+        return torch.cat(features, 1)
+
+
+def _of_one_size(features: Tensor) -> Tensor:
+    """Columns scaled to a root mean square of one."""
+    return F.normalize(features, dim=0) * features.shape[0] ** 0.5

@@ -9,9 +9,10 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from attention_cem.defences.base import PenaltyDefence
 from attention_cem.defences.registry import register_defence
-from attention_cem.surrogates.base import require_positive, require_positive_int
+from attention_cem.surrogates.base import require_count, require_flag, require_positive, require_positive_int
 from attention_cem.surrogates.leakage import LinearLeakage
 from attention_cem.surrogates.local_leakage import LocalLeakage
+from attention_cem.surrogates.slot_features import SlotFeatures
 
 
 @register_defence
@@ -24,6 +25,8 @@ class LinearLeakagePenalty(PenaltyDefence):
         weight: weight of the share in the client's loss; the share lies in [0, 1].
         noise_sigma: σ the attacker has to live with; a configuration fills in that of its Gaussian noise.
         random_features: random Fourier features that join z, for an attacker beyond linear.
+        slots: the attacker attends to so many slots in each region of z (`SlotFeatures`), 0 for none; take
+            it instead of random features, of which as many recover less.
         neighbourhood: the attacker corrects its guess by what stands in so many places of z a side, in the same way
             everywhere (`LocalLeakage`); None for one of a single stage (`LinearLeakage`).
         target_size: the attacker aims at images shrunk to so many pixels a side, which makes its solve cheaper; None
@@ -52,6 +55,7 @@ class LinearLeakagePenalty(PenaltyDefence):
         z_shape: Sequence[int],
         image_shape: Sequence[int],
         random_features: int = 512,
+        slots: int = 0,
         neighbourhood: int | None = None,
         target_size: int | None = None,
         followed: bool = False,
@@ -59,7 +63,7 @@ class LinearLeakagePenalty(PenaltyDefence):
     ) -> None:
         super().__init__()
         self.weight = require_positive("weight", weight)
-        if random_features > 16_384:
+        if require_count("random_features", random_features) > 16_384:
             raise ValueError(
                 f"random_features must be at most 16384 (the solve grows with its cube), got {random_features}"
             )
@@ -71,10 +75,12 @@ class LinearLeakagePenalty(PenaltyDefence):
                 raise ValueError(f"target_size needs images (C, H, W), got {tuple(image_shape)}")
             size = [min(target_size, side) for side in size]
         self.target_size = target_size
-        if ramp_steps < 0:
-            raise ValueError(f"ramp_steps must not be negative, got {ramp_steps}")
-        self.ramp_steps = ramp_steps
-        self.neighbourhood, self.followed = neighbourhood, followed
+        self.ramp_steps = require_count("ramp_steps", ramp_steps)
+        if require_count("slots", slots) > 1024:
+            raise ValueError(f"slots must be at most 1024 (times up to 16 regions), got {slots}")
+        if slots and neighbourhood is not None:
+            raise ValueError(f"slots go with an attacker of one stage: leave out neighbourhood, got {neighbourhood}")
+        self.slots, self.neighbourhood, self.followed = slots, neighbourhood, require_flag("followed", followed)
         self.attacker: LinearLeakage | LocalLeakage
         if neighbourhood is None:
             self.attacker = LinearLeakage(
@@ -82,6 +88,7 @@ class LinearLeakagePenalty(PenaltyDefence):
                 channels * prod(size),
                 reg_strength=noise_sigma,
                 random_features=random_features,
+                attention=SlotFeatures(z_shape, slots) if slots else None,
                 followed=followed,
             )
         else:
@@ -126,6 +133,7 @@ class LinearLeakagePenalty(PenaltyDefence):
             "z_shape": self.z_shape,
             "image_shape": self.image_shape,
             "random_features": self.attacker.random_features,
+            **({"slots": self.slots} if self.slots else {}),
             **({} if self.neighbourhood is None else {"neighbourhood": self.neighbourhood}),
             **({} if self.target_size is None else {"target_size": self.target_size}),
             **({"followed": True} if self.followed else {}),

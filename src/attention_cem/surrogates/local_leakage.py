@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_cem.surrogates.base import check_features, require_positive, require_positive_int
+from attention_cem.surrogates.base import check_features, require_count, require_positive, require_positive_int
 from attention_cem.surrogates.closed_form import (
     LeakageOutput,
     RunningLeastSquares,
@@ -74,8 +74,7 @@ class LocalLeakage(nn.Module):
             )
         if require_positive_int("neighbourhood", neighbourhood) % 2 == 0:
             raise ValueError(f"neighbourhood must be odd, so that it has a middle, got {neighbourhood}")
-        if random_features < 0:
-            raise ValueError(f"random_features must not be negative, got {random_features!r}")
+        require_count("random_features", random_features)
         channels, height, width = z_shape
         self.z_shape, self.image_shape = tuple(z_shape), tuple(image_shape)
         self.neighbourhood, self.random_features = neighbourhood, random_features

@@ -59,8 +59,10 @@ def segment_classes(
     if n == 0:
         nothing = labels.new_zeros(1)
         return ClassSegments(labels, nothing, nothing.bool(), nothing, nothing.sum())
-    if label_space is not None and label_space <= n // min_count:
-        return _label_rows(labels, min_count, only, label_space)
+    if label_space is not None:
+        _check_promise(labels, label_space)
+        if label_space <= n // min_count:
+            return _label_rows(labels, min_count, only, label_space)
     ordered, order = torch.sort(labels, stable=True)
     starts = torch.cat([torch.ones_like(ordered[:1]), (ordered[1:] != ordered[:-1]).to(torch.int64)])
     group = starts.cumsum(0) - 1  # (N,) in label order
@@ -86,12 +88,16 @@ def segment_classes(
     return ClassSegments(row, size, active, label, starts.sum())
 
 
-def _label_rows(labels: Tensor, min_count: int, only: Tensor | None, label_space: int) -> ClassSegments:
-    """The same with one row per possible label, which needs no sorting."""
+def _check_promise(labels: Tensor, label_space: int) -> None:
+    """Refuse labels outside the promised space, where looking at them does not wait for a device."""
     if labels.device.type == "cpu" and not torch.compiler.is_compiling():
         lowest, highest = int(labels.min()), int(labels.max())
         if lowest < 0 or highest >= label_space:
             raise ValueError(f"labels must be 0 … {label_space - 1} (label_space), got {lowest} … {highest}")
+
+
+def _label_rows(labels: Tensor, min_count: int, only: Tensor | None, label_space: int) -> ClassSegments:
+    """The same with one row per possible label, which needs no sorting."""
     none = labels.new_zeros(1)
     count = torch.cat([labels.new_zeros(label_space).index_add(0, labels, torch.ones_like(labels)), none])
     active, row = count >= min_count, labels

@@ -339,7 +339,8 @@ class SlotMixtureCEM(ConditionalEntropySurrogate):
         """
         training = self.training
         self.eval()  # the pooled variance follows batches, not this look around
-        self._next_row = renew_slots(self, self._next_row)
+        with torch.autocast(self.slot_mean.device.type, enabled=False):  # as in forward, whoever calls
+            self._next_row = renew_slots(self, self._next_row)
         self.next_row.fill_(self._next_row)
         self.train(training)
 

@@ -141,7 +141,7 @@ def scoring_batches(images: ImageSet, device: torch.device, world: World, *, on_
 def _augment(settings: DataConfig) -> Augment | None:
     if not (settings.crop_padding or settings.flip or settings.rotation_degrees):
         return None
-    return Augment(settings.crop_padding, settings.flip, settings.rotation_degrees)
+    return Augment(settings.crop_padding, settings.flip, settings.rotation_degrees, settings.edges)
 
 
 @dataclass(frozen=True)
@@ -152,6 +152,16 @@ class Networks:
     stack: DefenceStack
     surrogate: ConditionalEntropySurrogate | None
     z_shape: tuple[int, ...]
+
+
+def _check_answers(answer: tuple[int, ...], num_classes: int) -> None:
+    """Refuse a server that has no output for some class: on a GPU that ends as a failed assertion in a kernel."""
+    if len(answer) != 1 or answer[0] < num_classes:
+        given = ", ".join(["N", *map(str, answer)])
+        raise ConfigError(
+            f"the model's server must give at least one value for each of the {num_classes} classes of the data, "
+            f"(N, {num_classes}); it gives ({given})"
+        )
 
 
 def build_networks(
@@ -168,6 +178,7 @@ def build_networks(
     ``cross_fit`` is what `cross_fit_reason` found; what the configuration says goes before it.
     """
     cpu = torch.device("cpu")
+    own = model is not None
     if model is None:
         seed_stream(cpu, "model", config.train.seed)
         model = build_split_model(
@@ -177,6 +188,8 @@ def build_networks(
             blind = BlindInput(*image_shape[1:], config.model.blind_frequencies, config.model.blind_contrast)
             model.client = nn.Sequential(blind, model.client)
     z_shape = z_shape_of(model.client, image_shape)
+    if own:
+        _check_answers(z_shape_of(model.server, z_shape), num_classes)
     defences = [{"name": name, **parameters} for name, parameters in config.defence.items()]
     context = model_context(model.client, z_shape, image_shape) | {"noise_sigma": DEFAULT_SIGMA}
     # What the noise of them all comes to is known once they are built; the closed-form attacker has to live with it.

@@ -20,9 +20,12 @@ class DataConfig:
     limit: int | None = option(None, "keep at most so many training and test images")
     test_limit: int | None = option(None, "keep at most so many test images; overrides data.limit for them")
     validation_fraction: float = option(0.1, "share of the training images held out to choose the checkpoint")
-    crop_padding: int = option(4, "random crop: black pixels added on each side; 0 for none")
+    crop_padding: int = option(4, "random crop: pixels added on each side; 0 for none")
     flip: bool = option(True, "mirror half of the images")
     rotation_degrees: float = option(0.0, "rotate by a random angle up to this; 0 for none")
+    edges: Literal["black", "mirrored"] = option(
+        "black", "what lies outside a cropped or rotated image; mirrored where the client is blind to slow waves"
+    )
     classes_per_batch: int | None = option(None, "P of class-balanced P×K batches; K is batch_size / P")
     on_device: bool = option(True, "keep all images on the training device; false where they do not fit")
     options: dict[str, Any] = field(

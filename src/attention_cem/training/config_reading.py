@@ -11,17 +11,18 @@ import tomllib
 import types
 from collections.abc import Iterator, Mapping
 from functools import cache
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attention_cem.nearest_names import did_you_mean, nearest_names
 from attention_cem.training.config import Config
 from attention_cem.training.config_checks import ConfigError, check_config
-from attention_cem.training.config_values import plain_value, whole_number
+from attention_cem.training.config_values import plain_value
 from attention_cem.training.toml_reading import parse_toml, read_toml
 
 # Settings that came after results had been published, with the value that means "as before": it leaves hashes alone.
-_ADDED_LATER = {"model.blind_frequencies": 0, "model.blind_contrast": False}
+_ADDED_LATER = {"model.blind_frequencies": 0, "model.blind_contrast": False, "data.edges": "black"}
 _NOT_HASHED = ("run", "data.root", "data.on_device")
 
 
@@ -239,8 +240,10 @@ def _checked(value: Any, kind: Any, name: str) -> Any:
         return {key: _checked(each, parts[1], f"{name}.{key}") for key, each in given.items()}
     if origin is list and isinstance(value, list | tuple):
         return [_checked(each, parts[0], name) for each in value]
+    if isinstance(value, float | Integral) and not isinstance(value, bool):
+        value = plain_value(value, name)  # of numpy too
     if type(value) is int and kind in (int, float):
-        return kind(whole_number(value, name))
+        return kind(value)
     if kind in (int, float, bool, str) and type(value) is kind:
         return value
     hint = f"; set its entries one by one, as {name}.KEY" if origin is dict else ""

@@ -120,6 +120,8 @@ def backward_at_cut(
     """
     if feature.shape != z.shape:
         raise ValueError(f"feature has shape {tuple(feature.shape)}, but z has {tuple(z.shape)}")
+    if not isinstance(lambd, Tensor) and not 0 <= lambd < float("inf"):
+        raise ValueError(f"lambd must be a finite number from 0 on, got {lambd!r}")
     rob = rob_gradients(feature, rob_loss, estimator)
     task_loss.backward()
     return merge_at_cut(z, feature.grad, rob, lambd=lambd, plain_sum=plain_sum)

@@ -18,6 +18,9 @@ MOST_FEATURES = 2048  # the solve grows with the cube
 MOST_IMAGES = 16_384  # more make the figures no better
 MOST_VALUES = 1 << 27  # float32 values held at once: 512 MiB
 
+RIDGES = (0.0, 1e-3, 1e-2, 1e-1, 1.0)  # shares of the mean variance of z to choose among
+FEW_IMAGES = 2  # images fitted on for a value of z, below which it learns much less than more would teach it
+
 Covariances = tuple[Tensor, Tensor, Tensor]
 """Within-class C_zz (D, D), C_zx (D, P) and tr C_xx ()."""
 
@@ -63,35 +66,46 @@ def assign_halves(labels: Tensor, most: int = MOST_IMAGES) -> Halves:
 
 
 @torch.no_grad()
-def held_out_leakage(fitted: Covariances, held: Covariances, noise_variance: float) -> Tensor:
+def held_out_leakage(fitted: Covariances, held: Covariances, noise_variance: float, freedom: int) -> Tensor:
     r"""Share of the within-class variance of x recovered, and the mean squared error per pixel: (2,).
 
     .. math::
-        W=(C_{zz}+\sigma^2I)^{-1}C_{zx}, \qquad
+        W=(C_{zz}+(\sigma^2+r)I)^{-1}C_{zx}, \qquad
         e=\mathrm{tr}(C'_{xx}-2W^\top C'_{zx}+W^\top C'_{zz}W)+\sigma^2\lVert W\rVert^2, \qquad
         \mathrm{share}=1-e/\mathrm{tr}\,C'_{xx}
 
     where C belongs to the images that were fitted on and C' to the held-out ones; e is the expectation over the noise.
-    On one and the same half it is what `LinearLeakage` computes. An attacker who does worse than guessing the class's
-    mean image guesses that: the share is never below 0. NaN where there is no solution.
+    The ridge r beyond the noise is nothing, or a share of the mean variance, whichever has the least error by
+    generalised cross-validation on the images fitted on: with few of them for the values of z, W would else learn them
+    by heart and recover nothing of others. An attacker who does worse than guessing the class's mean image guesses
+    that: the share is never below 0. NaN where there is no solution.
 
     Args:
         fitted: covariances of the half that the attacker learns from.
         held: covariances of the half it is scored on.
         noise_variance: σ², of the noise that is added to z.
+        freedom: images that were fitted on, less one for each class.
 
     >>> one = torch.eye(2), torch.eye(2), torch.tensor(2.0)   # z is x
-    >>> held_out_leakage(one, one, noise_variance=1.0)
+    >>> held_out_leakage(one, one, noise_variance=1.0, freedom=1000)
     tensor([0.5000, 0.5000])
     """
-    zz, zx, _ = fitted
+    zz, zx, fitted_total = fitted
     held_zz, held_zx, total = held
-    # Without noise zz may have no inverse. A share of its mean diagonal, as in LinearLeakage, is too little where few
-    # directions carry nearly everything: rounding is relative to the largest of them, and the trace bounds that.
     precision = torch.finfo(zz.dtype)
-    ridge = noise_variance + (1e-5 / len(zz) + 8 * precision.eps) * zz.trace() + precision.tiny
-    factor, failed = torch.linalg.cholesky_ex(zz + ridge * torch.eye(len(zz), dtype=zz.dtype, device=zz.device))
-    weight = torch.where(failed == 0, torch.cholesky_solve(zx, factor), torch.nan)
+    usable = torch.isfinite(zz).all()
+    strength, axes = torch.linalg.eigh(torch.where(usable, zz, torch.eye(len(zz), dtype=zz.dtype, device=zz.device)))
+    strength = strength.clamp_min(0)
+    # Without noise zz may have no inverse: rounding is relative to its largest direction, and the trace bounds that.
+    least = noise_variance + (1e-5 / len(zz) + 8 * precision.eps) * strength.sum() + precision.tiny
+    ridge = least + strength.mean() * torch.tensor(RIDGES, dtype=zz.dtype, device=zz.device)
+    damping = 1 / (strength + ridge.unsqueeze(1))  # (ridges, D)
+    along = axes.T @ zx
+    energy, seen = along.square().sum(1), strength + noise_variance
+    left = fitted_total - (energy * damping * (2 - seen * damping)).sum(1)
+    spare = (1 - (seen * damping).sum(1) / freedom).clamp_min(precision.eps)
+    chosen = damping[(left / spare.square()).argmin()]
+    weight = torch.where(usable, axes @ (along * chosen.unsqueeze(1)), torch.nan)
     error = total + (weight * (held_zz @ weight - 2 * held_zx)).sum() + noise_variance * weight.square().sum()
     share = (1 - error / total.clamp_min(torch.finfo(total.dtype).tiny)).clamp(0, 1)
     return torch.stack([share, (1 - share) * total / zx.shape[1]])
@@ -109,15 +123,16 @@ class LeakageMonitor:
     """A closed-form attacker that looks on while a run validates: it brackets the leakage from below.
 
     The attacker is linear, knows the class, learns from one half of the validation images (the clean emission z, the
-    stack's σ² as ridge) and is scored on the other half, with the noise. Any other attacker that is better shows
-    that more leaks: ``leakage_share`` is a lower end, in shares of the within-class variance of x (0 to 1). The upper
-    end is the ``rob_loss`` of `SlotMixtureCEM`: what is released tells at most so many *nats* per value of z, on the
-    training batches. The two ends have different units and cannot be subtracted; a defence lowers both.
+    stack's σ² and what cross-validation adds to it as ridge) and is scored on the other half, with the noise. Any other
+    attacker that is better shows that more leaks: ``leakage_share`` is a lower end, in shares of the within-class
+    variance of x (0 to 1). The upper end is the ``rob_loss`` of `SlotMixtureCEM`: what is released tells at most so
+    many *nats* per value of z, on the training batches. The two ends have different units and cannot be subtracted; a
+    defence lowers both.
 
     Clipping, dropout and pruning are not modelled: with them the attacker is given more than is released. Where the
     noise depends on the input (`DefenceStack.noise_variance` is None) it learns from what was released instead.
 
-    Nothing is done at a training step. A pass costs a few matrix products, one Cholesky factor and one wait for the
+    Nothing is done at a training step. A pass costs a few matrix products, one decomposition and one wait for the
     device at the end, in float32 whatever the precision of training; images are taken as they come, from wherever
     they lie. Several processes sum their parts, and all of them get the same figures.
 
@@ -165,15 +180,21 @@ class LeakageMonitor:
         return LeakagePass(self, self.image_mean)
 
     def remark(self) -> str | None:
-        """What a person should know before the figures come; None where every class takes part."""
+        """What a person should know before the figures come; None where every class takes part, with many images."""
         if self.obstacle is not None:
             return f"leakage_share and leakage_mse are not measured: {self.obstacle}"
+        remarks = []
         if self.scored_classes < self.classes:
-            return (
+            remarks.append(
                 f"leakage_share and leakage_mse are scored on {self.scored_classes} of {self.classes} classes: "
                 "the others have fewer than two validation images in a half"
             )
-        return None
+        if self.counts[0] < FEW_IMAGES * self.feature_dim:
+            remarks.append(
+                f"leakage_share reads too low: its attacker learns from {self.counts[0]:,} validation images what to "
+                f"do with {self.feature_dim:,} values of z; compare it between runs like this, and audit"
+            )
+        return "; ".join(remarks) or None
 
     def _obstacle(self) -> str | None:
         features, values = self.feature_dim, self.image_dim
@@ -236,7 +257,7 @@ class LeakagePass:
 
     @torch.no_grad()
     def finish(self) -> Leakage:
-        """The figures of the pass, None if z was not finite; the only wait for the device."""
+        """The figures of the pass, None if z was not finite or has no decomposition; the only wait for the device."""
         monitor, world = self._monitor, self._monitor.world
         zx, xx, mean_z = (world.sum_(each) for each in (self._zx, self._xx, self._sum_z))
         mean_z /= monitor.size.unsqueeze(1)
@@ -248,7 +269,11 @@ class LeakagePass:
                     zz[half].addmm_(of_z.T, of_z)
             world.sum_(zz)
             fitted, held = ((zz[h] / n, zx[h] / n, xx[h] / n) for h, n in enumerate(monitor.counts))
-            figures = held_out_leakage(fitted, held, self._noise_variance or 0.0).tolist()
+            freedom = max(1, monitor.counts[0] - monitor.first_rows)
+            try:
+                figures = held_out_leakage(fitted, held, self._noise_variance or 0.0, freedom).tolist()
+            except torch.linalg.LinAlgError:  # an iteration that does not end well: no figure, but no end of a training
+                return Leakage(None, None)
         return Leakage(*figures) if all(map(isfinite, figures)) else Leakage(None, None)
 
 

@@ -17,6 +17,8 @@ from attention_cem.surrogates.base import ConditionalEntropySurrogate
 from attention_cem.training.building import build_networks
 from attention_cem.training.checkpoint import CheckpointError, read_checkpoint, step_checkpoints
 from attention_cem.training.config import Config
+from attention_cem.training.config_checks import ConfigError
+from attention_cem.training.config_reading import config_hash
 from attention_cem.training.run_folder import RunFolder
 from attention_cem.training.run_state import restore_state
 
@@ -64,6 +66,11 @@ def load_run(
     checkpoint = read_checkpoint(paths[-1])
     facts, config = checkpoint.facts, run.config()
     _check_facts(paths[-1], facts)
+    if facts.get("config_hash") != config_hash(config):
+        raise ConfigError(
+            f"{run.config_file} is not what {paths[-1]} was trained with: it was altered or damaged since, and what "
+            "it says of the defences cannot be relied on; bring back the original"
+        )
     if facts["given_model"] and model is None:
         raise ValueError(f"the run in {run.path} trained a model of your own; pass the same halves as model=")
     channels, height, width = facts["image_shape"]

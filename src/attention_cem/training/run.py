@@ -16,7 +16,7 @@ from attention_cem.splitting import SplitModel
 from attention_cem.training.building import fast_arithmetic, resolve_device
 from attention_cem.training.config import Config
 from attention_cem.training.config_checks import ConfigError, check_config
-from attention_cem.training.config_reading import config_hash
+from attention_cem.training.config_reading import config_from_dict, config_hash, config_to_dict
 from attention_cem.training.curves import draw_curves
 from attention_cem.training.distributed import World, joined_world
 from attention_cem.training.evaluation import Score
@@ -83,6 +83,7 @@ def train(
     ...     len(train(config).metrics)
     1
     """
+    config = config_from_dict(config_to_dict(config))  # one built in Python as its file will be read: 1 for 1.0, say
     check_config(config)
     kind = resolve_device(config.run.device).type
     cuda = list(range(torch.cuda.device_count())) if kind == "cuda" else []
