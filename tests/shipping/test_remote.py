@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -180,6 +181,18 @@ def test_preprocessing__finds_each_image_once_and_names_what_is_missing(folder, 
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="holds no image"):
         find_images([tmp_path / "empty"])
+
+
+def test_preprocessing__a_link_that_leads_nowhere_is_named_when_it_is_read(bundle, folder):
+    (folder / "gone.png").symlink_to(folder / "absent.png")
+    (folder / "loop.png").symlink_to(folder / "loop.png")
+    os.mkfifo(folder / "pipe.png")  # reading it would wait for ever
+    found = find_images([folder])
+    assert {each.name for each in found} >= {"gone.png", "loop.png"}
+    assert folder / "pipe.png" not in found
+    for name in ("gone.png", "loop.png"):
+        with pytest.raises(OSError, match=name):
+            read_image(folder / name, bundle)
 
 
 def answered(out):

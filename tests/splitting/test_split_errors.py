@@ -155,3 +155,12 @@ def test_split__a_size_taken_from_the_input_is_told_from_a_skip_connection(model
 def test_split__a_layer_is_named_by_text(at: object) -> None:
     with pytest.raises(ValueError, match=rf"at must be the name of a layer.*got {at}"):
         split(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), at=at)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("at", ["0", "_orig_mod.0"])
+def test_split__a_compiled_model_is_refused_with_the_way_to_compile_the_halves(at: str) -> None:
+    compiled = torch.compile(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)))
+    with pytest.raises(ValueError, match="cut the model itself, then compile the halves"):
+        split(compiled, at=at)
+    with pytest.raises(ValueError, match="cut the model itself, then compile the halves"):
+        list_cuts(compiled, torch.zeros(2, 4))

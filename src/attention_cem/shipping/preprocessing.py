@@ -35,13 +35,15 @@ def read_image(path: Path, bundle: Bundle) -> NDArray[np.uint8]:
 def find_images(places: Iterable[Path]) -> list[Path]:
     """The image files named, and those inside the folders named, each once, in order.
 
+    A link that leads nowhere counts as an image, so that reading it says what is wrong.
+
     Raises:
         ValueError: a place that is not there, or a folder without images.
     """
     found: dict[Path, None] = {}
     for place in places:
         if place.is_dir():
-            inside = sorted(each for each in place.rglob("*") if each.suffix.lower() in SUFFIXES and each.is_file())
+            inside = sorted(each for each in place.rglob("*") if each.suffix.lower() in SUFFIXES and _is_meant(each))
             if not inside:
                 raise ValueError(f"{place} holds no image ({', '.join(SUFFIXES)})")
             found.update(dict.fromkeys(inside))
@@ -50,3 +52,7 @@ def find_images(places: Iterable[Path]) -> list[Path]:
         else:
             raise ValueError(f"{place} is neither a file nor a folder")
     return list(found)
+
+
+def _is_meant(path: Path) -> bool:
+    return path.is_file() or (path.is_symlink() and not path.exists())

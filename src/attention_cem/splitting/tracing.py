@@ -88,6 +88,11 @@ def _check_same_constants(first: dict[str, Tensor], second: dict[str, Tensor], m
 
 
 def _check_one_input(model: nn.Module) -> None:
+    if isinstance(getattr(model, "_orig_mod", None), nn.Module):
+        raise ValueError(
+            "torch.compile's module cannot be cut: cut the model itself, then compile the halves, "
+            "torch.compile(halves.client) and torch.compile(halves.server)"
+        )
     kinds = inspect.Parameter
     parameters = list(inspect.signature(type(model).forward).parameters.values())[1:]
     if not parameters or parameters[0].kind in (kinds.VAR_POSITIONAL, kinds.KEYWORD_ONLY, kinds.VAR_KEYWORD):

@@ -53,8 +53,8 @@ class NonFiniteMonitor(nn.Module):
         left_out, longest, spoilt = torch.stack([self.left_out, self.longest, self.spoilt]).tolist()
         if spoilt:
             raise TrainingFailedError(
-                f"{when}: the task loss was not finite on {spoilt} step(s); lower train.lr or set train.clip_norm, "
-                "and resume from the last checkpoint or start again"
+                f"{when}: the task loss was not finite on {spoilt} step(s); lower train.lr or the weight of a penalty "
+                "among the defences, or set train.clip_norm, and resume from the last checkpoint or start again"
             )
         if longest >= self.limit:
             raise TrainingFailedError(
