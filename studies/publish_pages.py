@@ -55,11 +55,13 @@ one alone hides less than it seems.
 SSIM 为同样的运行按同样份额计算的攻击图像相似度（前者 / 后者），越低越私密。
 MSE 主要反映慢波，SSIM 主要反映边缘：只改变其中一个的防御，隐藏的比看上去少。"""
 
-HIDDEN = """\
-What stays hidden, coarse to fine: the worst attack's error by the cosine waves it is in, as a share of the error of one
-who sees nothing; 1 is all. Waves 0-3 are what a client blind to 4×4 waves does not see.
+MATCHED = "MSE at equal accuracy 同准确率比较"
+HIDDEN = "What stays hidden, coarse to fine 仍被隐藏的部分（由粗到细）"
+HOW_HIDDEN = """\
+What stays hidden: the worst attack's error by the cosine waves it is in, as a share of the error of one who sees
+nothing; 1 is all. Waves 0-3 are what a client blind to 4×4 waves does not see.
 
-仍被隐藏的部分（由粗到细）：最坏攻击的误差按余弦波分解，除以什么都看不到时的误差；1 表示完全隐藏。"""
+仍被隐藏的部分：最坏攻击的误差按余弦波分解，除以什么都看不到时的误差；1 表示完全隐藏。"""
 
 
 def study_page(
@@ -68,11 +70,10 @@ def study_page(
     """A page with every experiment it is made of, or the commands that would give it content."""
     mine = [each for each in experiments if settings.page_of(each.studies[0].name) == page]
     done = [each for each in mine if each.finished]
-    parts = [f"# {page.title}\n\n{page.title_zh}"]
-    if done:
-        parts.append(HOW_TO_READ)
-    for experiment in done:
-        parts += _experiment(experiment, experiments, compared[experiment.name], settings)
+    told = [part for each in done for part in _experiment(each, experiments, compared[each.name], settings)]
+    # What several studies of a page would have to explain stands once, at its beginning.
+    needed = {HOW_TO_READ: bool(done), HOW_MATCHED: MATCHED in told, HOW_HIDDEN: HIDDEN in told}
+    parts = [f"# {page.title}\n\n{page.title_zh}", *(text for text, is_needed in needed.items() if is_needed), *told]
     waiting = [stored for each in mine for stored in each.studies if not stored.finished]
     if waiting or not mine:
         parts.append(how_to_make(page, waiting))
@@ -129,7 +130,7 @@ def _experiment(
         parts += [f"### {data}", f"![Accuracy and MSE of every method on {data}]({figure})"]
         records = list(compared.records.get(data, {}).values())
         if records:
-            parts += [HOW_MATCHED, comparisons_table(records), *_remarks(records)]
+            parts += [MATCHED, comparisons_table(records), *_remarks(records)]
         ours = [record for record in records if record["a"].endswith("sound")]
         if ours:
             parts += ["The same at other accuracies 其他准确率", across_table(ours)]

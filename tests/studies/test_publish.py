@@ -195,6 +195,16 @@ def test_publish__what_stays_hidden_by_waves_is_shown_where_results_have_it(tmp_
     assert len(lines) == 3 and all("| 0.50 ± 0.00 | 1.00 ± 0.00 |" in line for line in lines)
 
 
+def test_publish__what_two_studies_of_a_page_need_is_explained_once(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN, MAIN.replace("main-cifar10", "main-short-cifar10"))
+    for name in ("main-cifar10", "main-short-cifar10"):
+        fill(root, name, more={"waves": {"0-3": 0.02, "4-7": 0.01}, "floor_waves": {"0-3": 0.04, "4-7": 0.01}})
+    publish(root)
+    text = page(root, "main")
+    assert text.count("MSE ratio at equal accuracy") == text.count("1 is all") == 1
+    assert text.count("\nMSE at equal accuracy") == text.count("\nWhat stays hidden, coarse to fine") == 2
+
+
 def test_publish__stacked_methods_meet_those_on_the_same_defence(tmp_path: Path) -> None:
     root = repository(tmp_path, MAIN, STACKED)
     fill(root, "main-cifar10")
