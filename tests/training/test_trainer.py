@@ -165,6 +165,18 @@ def test_train__a_warm_up_that_outlasts_the_run_is_said(tmp_path: Path) -> None:
     assert watched.messages[0].startswith("the surrogate is never used: it becomes active in epoch 4")
 
 
+@pytest.mark.parametrize(
+    ("ramp_steps", "said"), [(8, ""), (9, "only after epoch 3 of 4"), (500, "in none of the 4 epochs")]
+)
+def test_train__a_defence_that_acts_in_full_late_or_never_is_said(tmp_path: Path, ramp_steps: int, said: str) -> None:
+    watched = Recorder()
+    penalty = {"weight": 0.1, "random_features": 0, "ramp_steps": ramp_steps}
+    overrides = {f"defence__linear_leakage__{name}": value for name, value in penalty.items()}
+    train(tiny_config(tmp_path / "run", train__epochs=4, **overrides), observer=watched)
+    told = [text for text in watched.messages if text.startswith("the defences act in full")]
+    assert len(told) == bool(said) and all(said in text for text in told)
+
+
 def test_train__tensorboard_and_curves(tmp_path: Path) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     pytest.importorskip("matplotlib")

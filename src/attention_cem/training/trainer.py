@@ -169,6 +169,7 @@ class Trainer:
         if self.world.is_main:
             self.observer.started(self._facts_at_start())
             self._say_if_never_active()
+            self._say_if_whole_late()
             if self.cross_fit is not None:
                 self.observer.note(f"cross_fit is on: {self.cross_fit}")
             if (remark := self.leakage.remark()) is not None:
@@ -324,6 +325,15 @@ class Trainer:
             self.observer.message(
                 f"the surrogate is never used: it becomes active in epoch {first}, training ends after "
                 f"{self.config.train.epochs} (surrogate.attention_warmup_epochs, train.epochs)"
+            )
+
+    def _say_if_whole_late(self) -> None:
+        epochs, young = self.config.train.epochs, self.stack.epochs_until_whole(len(self.images.train))
+        if young > epochs / 2:
+            when = f"only after epoch {young} of {epochs}" if young < epochs else f"in none of the {epochs} epochs"
+            self.observer.message(
+                f"the defences act in full {when}: a weaker defence than it seems; train longer, or let them rise "
+                "faster (ramp_steps of linear_leakage, end_epoch of channel_pruning)"
             )
 
     def _facts_at_start(self) -> RunStart:
