@@ -135,6 +135,38 @@ def test_quality__half_precision_is_computed_in_float32():
     torch.testing.assert_close(result, ssim_per_image(a.bfloat16().float(), b.bfloat16().float(), 1.0))
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_ssim__autocast_does_not_reach_its_products(kind):
+    a, b = smooth_pair(3, 32)
+    with torch.autocast("cpu", dtype=kind):
+        inside = ssim_per_image(a, b, 1.0)
+    assert torch.equal(inside, ssim_per_image(a, b, 1.0))
+
+
+def test_ssim__leaves_the_precision_of_others_as_it_was():
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        ssim_per_image(*random_pair(1, 16), data_range=1.0)
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_ssim__is_exact_on_a_device_that_trains_in_tf32():
+    a, b = smooth_pair(3, 32)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            found = ssim_per_image(a.cuda(), b.cuda(), 1.0).cpu()
+    finally:
+        torch.set_float32_matmul_precision(before)
+    np.testing.assert_allclose(found.numpy(), scikit_ssim(a, b), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "data_range", "message"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from math import isfinite, prod
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attention_cem.data import Batches
+from attention_cem.data.exact_products import exact_products
 from attention_cem.defences import DefenceStack
 from attention_cem.training.distributed import World
 
@@ -244,7 +244,7 @@ class LeakagePass:
         flat, pixels = seen.flatten(1).float(), images.flatten(1).float()
         parts = monitor.plan[len(self._features)]
         own = []
-        with _exact_products():
+        with exact_products(flat.device):
             for half, (place, row, scale) in enumerate(parts):
                 features = flat.index_select(0, place)
                 of_x = (pixels.index_select(0, place) - self._image_mean.index_select(0, row)) * scale
@@ -262,7 +262,7 @@ class LeakagePass:
         zx, xx, mean_z = (world.sum_(each) for each in (self._zx, self._xx, self._sum_z))
         mean_z /= monitor.size.unsqueeze(1)
         zz = torch.zeros(2, monitor.feature_dim, monitor.feature_dim, device=monitor.device)
-        with _exact_products():
+        with exact_products(mean_z.device):
             for parts, features in zip(monitor.plan, self._features, strict=True):
                 for half, ((_, row, scale), own) in enumerate(zip(parts, features, strict=True)):
                     of_z = (own - mean_z.index_select(0, row)) * scale
@@ -284,14 +284,3 @@ def _own_places(batches: Batches) -> Iterator[Tensor]:
         part = whole[rank * n // size : (rank + 1) * n // size]
         if len(part):
             yield part
-
-
-@contextmanager
-def _exact_products() -> Iterator[None]:
-    """Matrix products in full float32: TF32's ten bits are too few for a covariance that is to be inverted."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
