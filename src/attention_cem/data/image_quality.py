@@ -89,8 +89,8 @@ def ssim_per_image(a: Tensor, b: Tensor, data_range: float) -> Tensor:
 def _gaussian_window(x: Tensor) -> Tensor:
     """Weighted mean over every window inside ``(..., H, W)``; the result is ten rows and columns smaller.
 
-    Two products with the window's weights in a band: sums of shifted slices take three times as long (fwd and bwd, 32
-    px, CPU), and convolutions on a CUDA device may round to TF32.
+    Two products with the window's weights in a band, faster than sums of shifted slices; convolutions on a CUDA device
+    may round to TF32.
     """
     down, across = (_band(x.shape[dim], x) for dim in (-2, -1))
     with exact_products(x.device):
