@@ -90,3 +90,23 @@ def test_conclusions__defects() -> None:
         assert len(more) == 3 and fmean(more) > T95_OF_THREE * stdev(more) / 3**0.5, (
             "above by the interval of the seeds"
         )
+
+
+def test_conclusions__edges() -> None:
+    """Seed by seed and setting by setting, mirrored over black."""
+    of = {
+        (each.method, each.seed, each.cell.config.defence.get("linear_leakage", {}).get("weight")): each.result
+        for each in finished("edges-cifar10")
+    }
+
+    def mirrored_over_black(method: str, figure: str) -> list[float]:
+        settings = [(seed, weight) for name, seed, weight in of if name == method]
+        return [of[f"{method}_mirrored", *each][figure] / of[method, *each][figure] for each in settings]
+
+    for method, pairs in (("noise", 3), ("blindness", 3), ("sound", 6)):
+        assert len(mirrored_over_black(method, "mse")) == pairs
+    noise, blindness, sound = (mirrored_over_black(name, "accuracy") for name in ("noise", "blindness", "sound"))
+    assert min(*noise, *blindness, *sound) > 1 and min(fmean(blindness), fmean(sound)) > fmean(noise)
+    assert min(mirrored_over_black("sound", "mse")) > 1
+    for method in ("noise", "blindness"):
+        assert fmean(mirrored_over_black(method, "mse")) == pytest.approx(1, abs=0.05)
