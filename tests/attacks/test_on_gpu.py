@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,14 @@ def test_inverter__gpu_reaches_what_the_cpu_reaches(tmp_path: Path) -> None:
     attack = small_inverter(epochs=5)
     on_gpu, on_cpu = (test_mse(attack.run(challenge, device=device), data) for device in (GPU, CPU))
     assert on_gpu == pytest.approx(on_cpu, rel=0.15)
+
+
+def test_inverter__compiled_it_reaches_what_the_plain_one_reaches(tmp_path: Path) -> None:
+    data = small_data(train=300)
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), data)
+    attacks = (replace(small_inverter(epochs=5), compile=compiled) for compiled in (False, True))
+    plain, compiled = (test_mse(attack.run(challenge, device=GPU), data) for attack in attacks)
+    assert compiled == pytest.approx(plain, rel=0.15)
 
 
 def test_audit__every_kind_of_attack_runs_on_the_gpu(tmp_path: Path) -> None:

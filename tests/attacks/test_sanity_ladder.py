@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from attention_cem.attacks import (
     TrainingPlan,
 )
 from attention_cem.attacks.attacker_data import load_attacker_data
+from attention_cem.attacks.inverter_training import train_inverter
 from attention_cem.auditing import score
 from attention_cem.data import to_float
 from attention_cem.defences import AdversarialInverter, DefenceStack, FeatureDropout, GaussianNoise
@@ -209,3 +211,17 @@ def test_refining__that_lowers_the_error_is_evidence_of_its_own(tmp_path: Path) 
         assert receipt.validation_mse < start.receipt.validation_mse and not receipt.kept_start
     own = GanInverterAttack(PLAN, epochs=1, width=8, blocks=0, adversarial_weight=1e3, lr=0.1)
     assert not own.run(challenge, device=CPU).receipt.kept_start  # its start was trained by itself
+
+
+def test_train_inverter__compiled_it_learns_what_the_plain_one_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Traced and run without making machine code; a compiled audit asks it of every inverter, on a GPU alone."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    data = load_attacker_data(challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(100)), CPU)
+    curves = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        network = ResidualInverter((12, 8, 8), (3, 16, 16), width=8, blocks=1)
+        curves.append(train_inverter(network, data, PLAN, compiled=compiled).curve)
+    assert [point.mse for point in curves[1]] == pytest.approx([point.mse for point in curves[0]], rel=1e-3)

@@ -261,6 +261,16 @@ def test_named_budget__fits_the_challenge(tmp_path: Path) -> None:
         named_budget("huge", closed)
 
 
+def test_named_budget__compiled_is_every_inverter_and_no_calibration(tmp_path: Path) -> None:
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data())
+    inverters = [
+        each for _, each in named_budget("thorough", challenge, compiled=True).attacks if hasattr(each, "compile")
+    ]
+    assert len(inverters) >= 5 and all(attack.compile for attack in inverters)
+    assert not any(attack.for_calibration().compile for attack in inverters)
+    assert not any(getattr(attack, "compile", False) for _, attack in named_budget("thorough", challenge).attacks)
+
+
 def test_screening__is_one_reference_inverter_and_says_what_it_is(tmp_path: Path) -> None:
     data = small_data(train=60, test=20)
     adversary = AdversarialInverter(weight=1.0, z_shape=(12, 8, 8), image_shape=(3, 16, 16), width=4, blocks=0)

@@ -1,5 +1,6 @@
 import os
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,39 @@ def test_adversarial_inverter__resumes_bit_for_bit(tmp_path: Path):
     assert straight.state_dict().keys() == resumed.state_dict().keys()
     for key, value in straight.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[key]), key
+
+
+@pytest.mark.parametrize("metric", ["ssim", "mse"])
+def test_adversarial_inverter__compiled_it_learns_and_penalises_as_the_plain_one(
+    metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Traced, with its backward, and run without making machine code; in double precision, so that all digits count."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    plain, compiled = (small_adversary(metric=metric, lr=1e-2).double() for _ in range(2))
+    compiled.compile_term()
+    x, y = squares(6, seed=0)
+    z = torch.rand(6, 4, 4, 4, dtype=torch.float64, requires_grad=True)
+    for _ in range(3):
+        found = []
+        for defence in (plain, compiled):
+            loss, term = defence.train_adversary(x.double(), z), defence.term(x.double(), z, y)
+            found.append((loss, term, *torch.autograd.grad(term, z)))
+        torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(dict(compiled.state_dict()), dict(plain.state_dict()))
+
+
+def test_adversarial_inverter__runs_in_bf16_where_the_trainer_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU bf16 is not for real work (some of them cannot), so only what the network is told is looked at."""
+    seen = []
+    defence, x = small_adversary(metric="mse"), torch.rand(2, 3, 16, 16)
+    monkeypatch.setattr(
+        ResidualInverter, "forward", lambda self, z: (seen.append(torch.is_autocast_enabled("cpu")), x.bfloat16())[1]
+    )
+    stack, z = DefenceStack([defence]), torch.rand(2, 4, 4, 4)
+    for enabled in (True, False):
+        stack.set_mixed_precision(enabled)
+        term = defence.term(x, z, torch.zeros(2))
+    assert seen == [True, False] and term.dtype == torch.float32
 
 
 def _train_on_one_rank(rank: int, port: int, folder: str) -> None:

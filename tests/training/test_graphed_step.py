@@ -112,3 +112,23 @@ def test_train__on_cuda_a_recorded_penalty_is_compiled_and_finds_what_the_plain_
         for name, compile in (("plain", False), ("compiled", True))
     )
     assert compiled["penalty.linear_leakage"] == pytest.approx(plain["penalty.linear_leakage"], rel=0.1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("metric", ["ssim", "mse"])
+def test_train__on_cuda_a_recorded_adversary_is_compiled_and_learns_as_the_plain_one_does(
+    tmp_path: Path, metric: str
+) -> None:
+    """Losses epoch by epoch: plain in full precision, and compiled in bf16, as a recorded step has it."""
+    adversary = {"weight": 0.3, "metric": metric, "width": 16, "blocks": 1}
+    common = {f"defence__adversarial_inverter__{key}": value for key, value in adversary.items()}
+    common |= {"run__device": "cuda", "data__options__num_train": 320, "train__lr": 0.001}
+    recorded = {"train__cuda_graph": "on", "train__compile": True}
+    plain, compiled = (
+        train(tiny_config(tmp_path / name, **common | more)).metrics
+        for name, more in (("plain", {"train__cuda_graph": "off", "train__precision": "fp32"}), ("compiled", recorded))
+    )
+    for before, after in zip(plain, compiled, strict=True):
+        for value in ("adversary.adversarial_inverter", "penalty.adversarial_inverter"):
+            assert after[value] == pytest.approx(before[value], rel=0.1, abs=2e-3)

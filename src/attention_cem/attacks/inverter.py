@@ -31,7 +31,7 @@ class InverterAttack(Attack):
         augment: train on random crops and mirrors (white-box only).
         start: ``random``, or ``adversary`` to fine-tune the inverter the defender trained against.
         aware: False trains on undefended features: a careless attacker, for comparison only.
-        compile: compile the network (CUDA; worth it for long trainings).
+        compile: compile the training step's network (CUDA alone; worth the wait for long trainings).
     """
 
     plan: TrainingPlan = field(default_factory=TrainingPlan)
@@ -57,7 +57,8 @@ class InverterAttack(Attack):
 
     def for_calibration(self) -> Attack:
         """See :class:`Attack`."""
-        return replace(self, plan=replace(self.plan, probe=False), start="random", aware=True)
+        plain = replace(self.plan, probe=False)
+        return replace(self, plan=plain, start="random", aware=True, compile=False)  # too short to be worth compiling
 
     def run(
         self,
@@ -77,7 +78,8 @@ class InverterAttack(Attack):
             with seeded(device, "inverter", seed, restart):
                 network = self._network(challenge, device)
                 show = _Shown(progress, self.kind, restart, self.restarts)
-                trained = train_inverter(network, data, self.plan, epoch_done=show)
+                compiled = self.compile and device.type == "cuda"
+                trained = train_inverter(network, data, self.plan, compiled=compiled, epoch_done=show)
             curve += _after(curve, trained.curve)
             if best is None or trained.validation_mse < best.validation_mse:
                 best = trained
@@ -112,8 +114,6 @@ class InverterAttack(Attack):
         network = network.to(device)
         if device.type == "cuda":
             network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if self.compile and device.type == "cuda":
-            network.compile()
         return network
 
 

@@ -82,12 +82,19 @@ class TrainedInverter:
 
 
 def train_inverter(
-    network: nn.Module, data: AttackerData, plan: TrainingPlan, *, epoch_done: EpochDone = lambda *_: None
+    network: nn.Module,
+    data: AttackerData,
+    plan: TrainingPlan,
+    *,
+    compiled: bool = False,
+    epoch_done: EpochDone = lambda *_: None,
 ) -> TrainedInverter:
     """Train ``network`` z → x for the plan's schedule, probe for convergence, and keep the best epoch.
 
-    Randomness comes from torch's global generators; seed them around the call.
+    Randomness comes from torch's global generators; seed them around the call. ``compiled``: the training step calls
+    the network's compiled form; scoring, in batches of several sizes, does not.
     """
+    rebuild = torch.compile(network, dynamic=False) if compiled else network
     total = plan.epochs + plan.probe_epochs
     visits = len(data) * sum(parameter.numel() for parameter in network.parameters())
     curve: list[CurvePoint] = []
@@ -99,12 +106,12 @@ def train_inverter(
         epoch_done(len(curve), total, best.mse)
 
     with fast_convolutions(data.device):
-        _train(network, data, plan, plan.lr, plan.epochs, record)
+        _train(network, rebuild, data, plan, plan.lr, plan.epochs, record)
         best.restore()
         converged, reason = False, "not probed: whether more training would help is not known"
         if plan.probe:
             before = best.mse
-            _train(network, data, plan, plan.lr * _PROBE_RATE, plan.probe_epochs, record)
+            _train(network, rebuild, data, plan, plan.lr * _PROBE_RATE, plan.probe_epochs, record)
             best.restore()
             converged, reason = probe_verdict(before, best.mse, plan.probe_epochs)
     # A flat curve above the blind guess is a network that has not begun to learn, not one that has finished.
@@ -145,6 +152,7 @@ class _Best:
 
 def _train(
     network: nn.Module,
+    rebuild: Callable[[Tensor], Tensor],
     data: AttackerData,
     plan: TrainingPlan,
     lr: float,
@@ -162,7 +170,7 @@ def _train(
         with torch.no_grad():
             z, x = data.batch(index)
         with mixed_precision(data.device):
-            guess = network(_channels_last(z))
+            guess = rebuild(_channels_last(z))
         F.mse_loss(guess.float(), x).backward()
         optimizer.step()
 

@@ -60,8 +60,10 @@ class Budget:
             raise ValueError(f"bound_images, fisher_images and membership_epochs must be 0 or more, got {numbers}")
 
 
-def named_budget(name: str, challenge: Challenge) -> Budget:
+def named_budget(name: str, challenge: Challenge, *, compiled: bool = False) -> Budget:
     """The budget of that name, fitted to the challenge: white-box attacks only where it is white-box.
+
+    ``compiled``: inverters are compiled where they train on a CUDA device.
 
     Raises:
         ValueError: an unknown name.
@@ -74,7 +76,13 @@ def named_budget(name: str, challenge: Challenge) -> Budget:
         attacks = (*attacks, ("inverter_from_adversary", tuned))
     if not challenge.white_box:
         attacks = tuple((each, attack) for each, attack in attacks if not attack.needs_white_box)
+    if compiled:
+        attacks = tuple((each, _compiled(attack)) for each, attack in attacks)
     return replace(budget, attacks=attacks)
+
+
+def _compiled(attack: Attack) -> Attack:
+    return replace(attack, compile=True) if isinstance(attack, InverterAttack) else attack
 
 
 def check_budget_name(name: str) -> None:

@@ -84,6 +84,7 @@ def audit_run(
     model: SplitModel | None = None,
     calibration_cache: str | os.PathLike[str] | None = None,
     seed: int = 0,
+    compiled: bool = False,
     observer: AuditObserver | None = None,
 ) -> dict[str, Any]:
     """Audit a run's best weights, white-box; arguments as for :func:`challenge_from_run` and :func:`audit`.
@@ -121,6 +122,7 @@ def audit_run(
         identity=identity,
         calibration_cache=calibration_cache,
         seed=seed,
+        compiled=compiled,
         observer=observer,
     )
     if out is None:

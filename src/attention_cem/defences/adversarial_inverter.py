@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -115,7 +115,11 @@ class AdversarialInverter(PenaltyDefence):
 
     def term(self, x: Tensor, z: Tensor, y: Tensor) -> Tensor:
         """Mean over the batch of how much better than the threshold the inverter is; ``y`` is not used."""
-        return too_good(self.inverter(z), x, self.metric, self.threshold).sum() / max(x.shape[0], 1)
+        return too_good(self._rebuilt(z), x, self.metric, self.threshold).sum() / max(x.shape[0], 1)
+
+    def compile_term(self) -> None:
+        """The inverter, whose many passes over images are fused; its training calls it too."""
+        self.inverter.compile(dynamic=False, fullgraph=True)
 
     @torch.enable_grad()
     def train_adversary(self, x: Tensor, z: Tensor) -> Tensor:
@@ -131,8 +135,7 @@ class AdversarialInverter(PenaltyDefence):
         try:
             for _ in range(self.steps):
                 leaves = {key: value.detach().requires_grad_() for key, value in parameters.items()}
-                reconstruction = functional_call(self.inverter, leaves, (z.detach(),))
-                loss = self._adversary_loss(reconstruction, x)
+                loss = self._adversary_loss(self._rebuilt(z.detach(), leaves), x)
                 gradients = torch.autograd.grad(loss, list(leaves.values()))
                 joined = _mean_over_ranks(torch.cat([gradient.reshape(-1) for gradient in gradients]))
                 self.adam.update(list(parameters.values()), joined)
@@ -140,6 +143,14 @@ class AdversarialInverter(PenaltyDefence):
             self.inverter.eval()
         self._share_statistics()
         return loss.detach()
+
+    def _rebuilt(self, z: Tensor, weights: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Images from features, by the inverter or by one with these weights; bf16 inside if client and server are."""
+        with torch.autocast(z.device.type, dtype=torch.bfloat16, enabled=self.mixed_precision):
+            images: Tensor = (
+                self.inverter(z) if weights is None else functional_call(self.inverter, dict(weights), (z,))
+            )
+        return images.to(torch.promote_types(images.dtype, torch.float32))
 
     def _adversary_loss(self, reconstruction: Tensor, x: Tensor) -> Tensor:
         if self.metric == "ssim":

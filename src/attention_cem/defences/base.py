@@ -103,6 +103,8 @@ class PenaltyDefence(Defence):
     sees: Literal["clean", "defended"] = "clean"
     of_whole_batch: ClassVar[bool] = False
     """Whether the term is no mean over samples, so that several processes must compute it on their joined batch."""
+    mixed_precision: bool = False
+    """Whether networks of the defence run in bf16 autocast; the trainer sets it to what client and server do."""
 
     @abstractmethod
     def term(self, x: Tensor, z: Tensor, y: Tensor) -> Tensor:

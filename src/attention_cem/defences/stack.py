@@ -113,6 +113,11 @@ class DefenceStack(nn.Module):
                 losses[defence.name] = loss
         return losses
 
+    def set_mixed_precision(self, enabled: bool) -> None:
+        """Let networks of the penalties run in bf16 autocast, as client and server do, or not."""
+        for defence in self._penalty_defences():
+            defence.mixed_precision = enabled
+
     def compile_penalties(self) -> None:
         """Let the penalties compile what gains by it; from then on `maintain` must be called."""
         for defence in self._penalty_defences():

@@ -87,6 +87,7 @@ def run_cell(cell: Cell, place: CellPlace) -> dict[str, Any]:
             data=data,
             calibration_cache=place.calibration,
             seed=cell.config.train.seed,
+            compiled=cell.config.train.compile,
             observer=_audit_observer(place.alive),
         )
     finally:

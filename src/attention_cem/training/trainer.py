@@ -110,6 +110,7 @@ class Trainer:
         # Recorded, most surrogates gain a few percent by being compiled, and each process waits a minute for it.
         worth_it = self.surrogate is not None and (self.surrogate.compile_when_recorded or not recorded)
         compiles_surrogate = compiled and worth_it
+        self.stack.set_mixed_precision(self.bf16)
         if compiled:
             self.stack.compile_penalties()
         # What is recorded or compiled cannot do its rare work by itself.
