@@ -41,6 +41,14 @@ def test_challenge__holds_what_the_threat_model_grants(folder: Path) -> None:
     assert 0 <= challenge.manifest["accuracy"] <= 1
 
 
+def test_challenge__clean_features_are_made_once_for_all_attacks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    challenge, data = Challenge(folder), small_data(train=40, test=20)
+    clean = challenge.clean_features(torch.device("cpu"))
+    torch.testing.assert_close(clean, identity_client()(to_float(data.train.images)))
+    monkeypatch.setattr(Challenge, "attacker_images", lambda self: pytest.fail("read again"))
+    assert challenge.clean_features(torch.device("cpu")) is clean
+
+
 def test_challenge__is_complete_without_our_code(folder: Path) -> None:
     """A third party has JSON, safetensors and the README: every file is listed there with its hash."""
     manifest = json.loads((folder / "manifest.json").read_text())

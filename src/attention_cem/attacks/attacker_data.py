@@ -128,13 +128,12 @@ def load_attacker_data(
     stack: DefenceStack | None = None
     if challenge.white_box:
         client, stack = challenge.client().to(device), challenge.stack().to(device)
-        with torch.no_grad():
-            clean = torch.cat([client(to_float(chunk)) for chunk in images.split(512)])[None]
-            if releases > 1:
-                with seeded(device, "validation releases"):
-                    held_out = clean[0, validation_index.to(device)]
-                    seen = torch.stack([stack(held_out) for _ in range(releases)])
-        features = clean[:, train_index.to(device)]
+        clean = challenge.clean_features(device)
+        if releases > 1:
+            with torch.no_grad(), seeded(device, "validation releases"):
+                held_out = clean[validation_index.to(device)]
+                seen = torch.stack([stack(held_out) for _ in range(releases)])
+        features = clean[train_index.to(device)][None]
         if not aware:
             features, stack, releases = stack.emission(features[0])[None], None, 1
     else:

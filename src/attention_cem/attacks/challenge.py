@@ -19,6 +19,7 @@ from attention_cem.attacks.client_recipe import build_client
 from attention_cem.attacks.readings import Reading, mean_of, reading_against
 from attention_cem.attacks.sealed_folder import MANIFEST, SealBrokenError, open_sealed, read_json, sha256_of
 from attention_cem.data.image_set import ImageSet
+from attention_cem.data.pixels import to_float
 from attention_cem.defences import AdversarialInverter, DefenceStack, build_stack
 
 CHALLENGE_FORMAT = "attention-cem/challenge"
@@ -72,6 +73,7 @@ class Challenge:
             self.test_draws = int(self.manifest["threat_model"].get("test_draws", 1))
         except (KeyError, TypeError, ValueError) as error:
             raise SealBrokenError(f"{self.folder / MANIFEST} lacks or misstates {error}") from error
+        self._clean: tuple[torch.device, Tensor] | None = None
 
     @property
     def id(self) -> str:
@@ -109,6 +111,20 @@ class Challenge:
         self._need_white_box()
         recipe = read_json(self.folder / "client.json", _LARGEST_RECIPE)
         return build_client(recipe, self._tensors("client.safetensors"))
+
+    def clean_features(self, device: torch.device) -> Tensor:
+        """What the client makes of the attacker's images, ``(N, *z)``, before any defence (white-box challenges only).
+
+        Kept for the next attack on that device: every attack wants them, and on a CPU making them takes longer than
+        many an attack. Do not write into it.
+        """
+        if self._clean is None or self._clean[0] != device:
+            self._clean = None  # the old ones go before the new ones are made
+            client, images = self.client().to(device), self.attacker_images().images
+            with torch.no_grad():
+                made = [client(to_float(chunk.to(device))) for chunk in images.split(512)]
+            self._clean = device, torch.cat(made)
+        return self._clean[1]
 
     def stack(self) -> DefenceStack:
         """The defence between client and server, with its learned parts (white-box challenges only)."""

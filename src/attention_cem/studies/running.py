@@ -286,8 +286,10 @@ def _work_in_process(
     studies: Sequence[Study], store: str | None, grace_seconds: float, runner: Runner, order: dict[str, Any]
 ) -> None:
     """What a worker process does; it stops when the process that started it is gone."""
-    # Before torch is imported: workers that each take all cores get in each other's way.
-    os.environ.setdefault("OMP_NUM_THREADS", str(order.pop("threads")))
+    # Before torch is imported: workers that each take all cores, to compute or to compile, get in each other's way.
+    threads = str(order.pop("threads"))
+    for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
+        os.environ.setdefault(name, threads)
     # Ctrl-C reaches only the main process, which then asks each worker once; twice would mean "at once".
     os.setsid()
     signal.signal(signal.SIGTERM, _interrupt)
