@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,42 @@ def test_front__says_what_an_attacker_gains_by_attention(tmp_path: Path) -> None
     fill(root, "main-cifar10", lambda cell: with_slots(cell, 1.5))
     told = "attends to slots: MSE on `attention` 1.50× that of k-means CEM at its best (better)."
     assert told in front(root) and "`attention`（闭式攻击者用注意力读槽）1.50 倍（更好）" in front(root)
+
+
+MIRRORED = f"""{MAIN.replace('cifar10"', 'mirrored-cifar10"', 1)}
+[[method]]
+name = "noise_mirrored"
+settings = {{ "surrogate.name" = "none", "data.edges" = "mirrored" }}
+matrix = {{ sigma = [0.05, 0.1, 0.2] }}
+[[method]]
+name = "kmeans_constant_mirrored"
+settings = {{ "surrogate.name" = "kmeans", "data.edges" = "mirrored" }}
+matrix = {{ lambda = [4.0, 16.0, 64.0] }}
+[[method]]
+name = "sound_mirrored"
+settings = {{ "surrogate.name" = "slot_mixture", "data.edges" = "mirrored" }}
+matrix = {{ lambda = [0.1, 0.3, 1.0] }}
+"""
+
+
+def test_front__begins_with_methods_that_are_trained_alike(tmp_path: Path) -> None:
+    """A curve of a method with mirrored edges ends at noise with mirrored edges, and k-means CEM has them too."""
+    root = repository(tmp_path, MIRRORED)
+
+    def level(cell: Cell) -> tuple[float, float]:
+        plain = replace(cell, method=cell.method.removesuffix("_mirrored"))
+        accuracy, mse = figures(plain)
+        return accuracy, mse * (2 if cell.method == "sound_mirrored" else 1)
+
+    fill(root, "main-mirrored-cifar10", level)
+    text = front(root)
+    answer = "the attack's MSE on `sound_mirrored`, the recipe of the preset, is 3.03× that of k-means CEM at its best"
+    assert f"{answer} trained alike (" in text and "With black edges, as published, that on `sound` is 1.51×" in text
+    rows = [line for line in text.splitlines() if line.startswith("| `") and " against `" in line]
+    assert rows[0].startswith("| `sound_mirrored` against `kmeans_best_mirrored` |")
+    assert "`sound_mirrored`（预设的做法，不含注意力，双方都用镜像边缘）3.03 倍（更好）" in text
+    made = json.loads((root / "results/summary.json").read_text())["comparisons"]["cifar10"]
+    assert made["sound_mirrored_vs_noise_mirrored"]["mse_gain"] == pytest.approx(6.06, abs=0.01)
 
 
 def test_front__claims_nothing_of_attention_without_results_or_with_few_seeds(tmp_path: Path) -> None:
