@@ -1,4 +1,4 @@
-"""Flow charts of the two slot surrogates with the shapes of CIFAR-10, as ``attention-cem explain`` draws them."""
+"""Flow charts of presets with the shapes of CIFAR-10, as ``attention-cem explain`` draws them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from attention_cem.training.files import write_atomically
 from docs.figures.drawing import ASSETS
 from docs.figures.small_run import CONFIGS
 
-CHARTS = {"flow_slot_cross": "cifar10-seed.toml", "flow_slot_mixture": "cifar10-slots.toml"}
+CHARTS = {
+    "flow_slot_cross": "cifar10-seed.toml",
+    "flow_slot_mixture": "cifar10-slots.toml",
+    "flow_attacker": "cifar10-attention.toml",
+}
 
 
 def draw(folder: Path = ASSETS) -> list[Path]:
-    """Draw both charts; their labels are in both languages."""
+    """Draw the charts; their labels are in both languages."""
     written = []
     for name, preset in CHARTS.items():
         pipeline = describe_pipeline(load_config(CONFIGS / preset), image_shape=(3, 32, 32), num_classes=10)

@@ -38,12 +38,14 @@ def test_explain__the_preset_is_drawn_as_it_acts_and_legibly(tmp_path: Path) -> 
     # broke: a term of the loss stood between z and what is sent, in letters of 4 px, and blindness nowhere
     out = tmp_path / "p.svg"
     more = ["--defence.local_dp.epsilon", "8", "--defence.local_dp.clip_norm", "1", "--defence.local_dp.delta", "1e-6"]
+    more += ["--defence.distance_correlation.weight", "0.1"]
     preset = Path(__file__).parents[2] / "configs" / "cifar10-sound.toml"
     assert main(["explain", "--config", str(preset), "--out", str(out), *more]) == 0
     texts = list(ElementTree.fromstring(out.read_text()).iter("{http://www.w3.org/2000/svg}text"))
     place = {element.text or "": float(element.attrib["x"]) for element in texts}
     assert place["Client"] == place["blind to 4×4 waves"]
-    assert place["Loss"] == place["+ linear leakage"] > place["Server"]
+    assert place["Loss"] == place["+ distance correlation"] > place["Server"]
+    assert "What the attacker sees" in place and "+ 512 random features cos(P·z)" in place
     assert place["Defences"] == place["gaussian noise (σ 0.025)"] == place["local dp (epsilon 8, clip_norm 1, …)"]
     assert min(float(element.attrib["font-size"]) for element in texts) >= 9
 

@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 import torch
 
+from attention_cem.studies.attacker_stages import attacker_stages
 from attention_cem.studies.flow_chart import WIDTH, draw_flow_chart
 from attention_cem.studies.pipeline import Pipeline, describe_pipeline
 from attention_cem.studies.surrogate_stages import stages_of
 from attention_cem.studies.svg import Svg, text_width
 from attention_cem.surrogates import build_surrogate
+from attention_cem.surrogates.leakage_penalty import LinearLeakagePenalty
 from attention_cem.training import ConfigError, load_config
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -34,13 +36,50 @@ def test_flow_chart__is_valid_svg_with_every_shape_and_both_languages(surrogate:
 
 @pytest.mark.parametrize("surrogate", ["none", "slot_cross", "slot_mixture", "gated", "kmeans", "hybrid"])
 def test_flow_chart__no_text_leaves_the_page_and_no_stage_text_its_box(surrogate: str) -> None:
-    root = ElementTree.fromstring(draw_flow_chart(pipeline(surrogate)))
+    check_legible(draw_flow_chart(pipeline(surrogate)))
+
+
+def check_legible(text: str) -> None:
+    root = ElementTree.fromstring(text)
     for element in root.iter(f"{SVG}text"):
         size, x = float(element.attrib["font-size"]), float(element.attrib["x"])
         wide = text_width(element.text or "", size, mono="mono" in element.attrib["font-family"])
         left = {"start": x, "middle": x - wide / 2, "end": x - wide}[element.attrib["text-anchor"]]
         assert left >= 0 and left + wide <= WIDTH, element.text
         assert size >= 9, f"illegible: {element.text}"
+
+
+LEAKAGE = {"surrogate.name": "none", "defence.linear_leakage.weight": 0.3, "defence.gaussian_noise.sigma": 0.1}
+ATTACKERS: dict[str, dict[str, Any]] = {
+    "random features": {"defence.linear_leakage.random_features": 32, "defence.linear_leakage.followed": True},
+    "attention": {"defence.linear_leakage.random_features": 0, "defence.linear_leakage.slots": 8},
+    "linear": {"defence.linear_leakage.random_features": 0, "defence.linear_leakage.ramp_steps": 0},
+    "local": {"defence.linear_leakage.neighbourhood": 3, "defence.linear_leakage.target_size": 16},
+    "beside a surrogate": {"surrogate.name": "slot_mixture", "surrogate.lambd": 1.0},
+}
+
+
+@pytest.mark.parametrize("kind", ATTACKERS)
+def test_flow_chart__shows_the_attacker_a_client_is_trained_against(kind: str) -> None:
+    """The default preset has no surrogate: a chart that says nothing is lowered would be wrong of it."""
+    described = pipeline(**{"surrogate": "none", **LEAKAGE, **ATTACKERS[kind]})
+    text = draw_flow_chart(described)
+    assert len(described.attacker) == 4 and all(stage.title in text for stage in described.attacker)
+    assert "is not lowered" not in text and "weight = 0.3" in text and "weight·∂share/∂z, merged at the cut" in text
+    assert ("rob_loss" in text) is (kind == "beside a surrogate")
+    assert ("attention of 4×4 regions" in text, "32 random features" in text) == (
+        kind == "attention",
+        kind == "random features",
+    )
+    assert ("following the client" in text) is (kind == "random features")
+    check_legible(text)
+
+
+def test_stages__the_attackers_shapes_are_those_of_its_buffers() -> None:
+    penalty = LinearLeakagePenalty(0.1, 0.1, z_shape=(8, 4, 4), image_shape=(3, 8, 8), random_features=0, slots=4)
+    sees, within, solved, recovered = (stage.shape for stage in attacker_stages(penalty, 16))
+    assert solved == tuple(penalty.attacker.cov_xz.T.shape) == (sees[1], 3 * 8 * 8)
+    assert sees == within == (16, 128 + 16 * 4) and recovered == (16, 192)
 
 
 def test_flow_chart__names_from_a_configuration_cannot_inject_markup() -> None:

@@ -35,6 +35,9 @@ class Pipeline:
         lambd: λ.
         warmup_epochs: before rob_loss is used.
         stages: of the surrogate.
+        attacker: stages of the closed-form attacker that the client is trained against; none without it.
+        attacker_weight: of the share it recovers, in the loss.
+        attacker_ramp: steps over which that weight rises.
     """
 
     data: str
@@ -53,6 +56,9 @@ class Pipeline:
     lambd: float
     warmup_epochs: int
     stages: tuple[Stage, ...]
+    attacker: tuple[Stage, ...] = ()
+    attacker_weight: float = 0.0
+    attacker_ramp: int = 0
 
     @property
     def feature_dim(self) -> int:
@@ -82,6 +88,8 @@ def describe_pipeline(
     import torch
 
     from attention_cem.defences import ClientDefence, Defence, FeatureDefence, PenaltyDefence
+    from attention_cem.studies.attacker_stages import attacker_stages
+    from attention_cem.surrogates.leakage_penalty import LinearLeakagePenalty
     from attention_cem.training.building import build_networks
 
     shape, classes = image_shape, num_classes
@@ -95,6 +103,7 @@ def describe_pipeline(
         raise ConfigError(str(error)) from error
     batch, surrogate = config.train.batch_size, networks.surrogate
     stack = [each for each in networks.stack.defences.values() if isinstance(each, Defence)]
+    leakage = next((each for each in stack if isinstance(each, LinearLeakagePenalty)), None)
     return Pipeline(
         data=config.data.name,
         backbone=config.model.name,
@@ -116,6 +125,9 @@ def describe_pipeline(
         lambd=config.surrogate.lambd,
         warmup_epochs=config.surrogate.attention_warmup_epochs,
         stages=() if surrogate is None else stages_of(surrogate, batch, classes),
+        attacker=() if leakage is None else attacker_stages(leakage, batch),
+        attacker_weight=0.0 if leakage is None else leakage.weight,
+        attacker_ramp=0 if leakage is None else leakage.ramp_steps,
     )
 
 
