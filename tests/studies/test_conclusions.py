@@ -12,6 +12,7 @@ from tests.studies.publishing import ROOT, summary
 
 SETTINGS = read_settings(ROOT)
 MIRRORED = "main-mirrored-cifar10"
+STACKED = "stacked-cifar10"
 T95_OF_THREE = 4.303  # Student's t, two degrees of freedom, 95 % two-sided
 
 
@@ -41,7 +42,9 @@ def outcomes(study: str) -> set[str]:
 def test_conclusions__every_sensitivity_study_has_one_and_no_typed_figure() -> None:
     page = next(page for page in SETTINGS.pages if page.name == "sensitivity")
     studies = {file.stem for file in (ROOT / "studies").glob("*.toml") if SETTINGS.page_of(file.stem) == page}
-    assert set(SETTINGS.conclusions) == studies | {MIRRORED} and any(name.startswith("defect-") for name in studies)
+    assert set(SETTINGS.conclusions) == studies | {MIRRORED, STACKED} and any(
+        name.startswith("defect-") for name in studies
+    )
     assert not any(sign.isdigit() for both in SETTINGS.conclusions.values() for words in both for sign in words)
     for study, (words, words_zh) in SETTINGS.conclusions.items():
         shown = SETTINGS.page_of(study)
@@ -136,3 +139,15 @@ def test_conclusions__mirrored_edges_on_a_large_network() -> None:
     for ours in ("sound_mirrored", "sound_attention_mirrored"):
         assert found[f"{ours}_vs_kmeans_best_mirrored"]["outcome"] == "better"
     assert found["sound_attention_mirrored_vs_sound_mirrored"]["outcome"] == "no difference shown"
+
+
+def test_conclusions__stacked() -> None:
+    found = summary(ROOT)["comparisons_by_study"][STACKED]["cifar10"]
+
+    def outcome(base: str, a: str, b: str = "") -> str:
+        return str(found[f"{base}_{a}_vs_{base}{b}"]["outcome"])
+
+    assert {outcome(base, "sound") for base in ("distcorr", "dropout", "arl", "pruning")} == {"better"}
+    assert {outcome(base, "sound", "_kmeans_best") for base in ("distcorr", "dropout", "pruning")} == {"better"}
+    assert {outcome(base, "kmeans_best") for base in ("dropout", "pruning")} == {"better"}
+    assert {outcome(base, "kmeans_best") for base in ("distcorr", "arl")} <= {"no difference shown", "undecided"}
