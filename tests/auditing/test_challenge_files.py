@@ -49,6 +49,13 @@ def test_challenge__clean_features_are_made_once_for_all_attacks(folder: Path, m
     assert challenge.clean_features(torch.device("cpu")) is clean
 
 
+def test_challenge__very_large_clean_features_are_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attention_cem.attacks.challenge._KEPT_AT_MOST", 40 * 12 * 8 * 8 * 4 - 1)
+    challenge, cpu = Challenge(folder), torch.device("cpu")
+    first, second = challenge.clean_features(cpu), challenge.clean_features(cpu)
+    assert first is not second and torch.equal(first, second)
+
+
 def test_challenge__is_complete_without_our_code(folder: Path) -> None:
     """A third party has JSON, safetensors and the README: every file is listed there with its hash."""
     manifest = json.loads((folder / "manifest.json").read_text())

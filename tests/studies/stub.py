@@ -1,5 +1,6 @@
 """Cells that cost nothing: what workers do with them is what is tested. A module, so that processes can import it."""
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,11 @@ def quick(cell: Cell, place: CellPlace) -> dict[str, Any]:
     time.sleep(0.05)
     note(place, "end", cell)
     return result(cell)
+
+
+def telling_its_threads(cell: Cell, place: CellPlace) -> dict[str, Any]:
+    threads = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")}
+    return {**result(cell), "versions": threads}
 
 
 def slow(cell: Cell, place: CellPlace) -> dict[str, Any]:

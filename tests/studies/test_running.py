@@ -304,3 +304,16 @@ def test_studies__two_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_study__no_worker_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least 1 worker, got 0"):
         run_study(load_study(stub.write_study(tmp_path)), workers=0)
+
+
+def test_run_study__workers_share_the_cores_to_compute_and_to_compile_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # broke: eleven workers that each compiled with all sixteen cores, and a GPU that waited for them
+    for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    study = load_study(stub.write_study(tmp_path), tmp_path / "out")
+    run_study(study, workers=2, runner=stub.telling_its_threads, poll_seconds=0.1)
+    told = [read_result(study.result_file(cell.id))["versions"] for cell in study.cells]
+    assert told == [{"OMP_NUM_THREADS": "6", "TORCHINDUCTOR_COMPILE_THREADS": "6"}] * 6

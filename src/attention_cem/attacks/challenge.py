@@ -27,6 +27,7 @@ CHALLENGE_VERSION = 1
 ANSWERS_FOLDER = "answers"
 _LARGEST_RECIPE = 64 * 2**20
 _MOST_VALUES = 2**26  # of one image or one z
+_KEPT_AT_MOST = 2**30  # bytes of clean features; beyond, the attacks need the memory more
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,16 +116,18 @@ class Challenge:
     def clean_features(self, device: torch.device) -> Tensor:
         """What the client makes of the attacker's images, ``(N, *z)``, before any defence (white-box challenges only).
 
-        Kept for the next attack on that device: every attack wants them, and on a CPU making them takes longer than
-        many an attack. Do not write into it.
+        Kept for the next attack on that device, unless they are very large: every attack wants them, and on a CPU
+        making them takes longer than many an attack. Do not write into it.
         """
-        if self._clean is None or self._clean[0] != device:
-            self._clean = None  # the old ones go before the new ones are made
-            client, images = self.client().to(device), self.attacker_images().images
-            with torch.no_grad():
-                made = [client(to_float(chunk.to(device))) for chunk in images.split(512)]
-            self._clean = device, torch.cat(made)
-        return self._clean[1]
+        if self._clean is not None and self._clean[0] == device:
+            return self._clean[1]
+        self._clean = None  # the old ones go before the new ones are made
+        client, images = self.client().to(device), self.attacker_images().images
+        with torch.no_grad():
+            clean = torch.cat([client(to_float(chunk.to(device))) for chunk in images.split(512)])
+        if clean.nbytes <= _KEPT_AT_MOST:
+            self._clean = device, clean
+        return clean
 
     def stack(self) -> DefenceStack:
         """The defence between client and server, with its learned parts (white-box challenges only)."""
