@@ -100,22 +100,22 @@ def front_block(
         f"{f' ({before} of them missed with an earlier recipe)' if before else ''}."
     )
     receipts = "\n\n".join(filter(None, (proven_block(experiments, compared, data, key) for key in PROVEN)))
-    in_english = (
-        f"{_in_short(made, data)}{_trust(wanted)}",
-        _on_receipts(experiments, compared, data),
-        _attention(made, data),
-        _cost(targets, settings),
-        _never_learned(experiments, data),
-        goals,
-    )
+    in_english = {
+        "Against k-means CEM": f"{_in_short(made, data)}{_trust(wanted)}",
+        "Proof": _on_receipts(experiments, compared, data),
+        "Attention": _attention(made, data),
+        "Cost": _cost(targets, settings),
+        "Failed runs": _never_learned(experiments, data),
+        "Targets": goals,
+    }
     in_chinese = f"{_chinese(made, compared, data)}{_never_learned(experiments, data, chinese=True)}"
     plots = "".join(
         f"![Accuracy and MSE of every method on {data}, {each.name}]({figure_name(each, data)})\n\n" for each in named
     )
     return (
         title
-        + "".join(f"- {told.strip()}\n" for told in in_english if told)
-        + (f"- {in_chinese}\n\n" if in_chinese else "\n")
+        + "".join(f"- **{about}.** {told.strip()}\n" for about, told in in_english.items() if told)
+        + (f"- **中文。** {in_chinese}\n\n" if in_chinese else "\n")
         + f"Worst-case attack on {data} at equal accuracy: a higher MSE ratio is better for the first, a lower SSIM is "
         f"more private ([how measured, every figure](results/README.md)):\n\n"
         f"{table(head, rows)}\n\n{plots}" + (f"{receipts}\n\n" if receipts else "") + f"{_words(wanted, settings)}\n"
