@@ -57,14 +57,14 @@ def _linear(attacker: LinearLeakage, batch: int) -> tuple[Stage, ...]:
 def _local(attacker: LocalLeakage, batch: int) -> tuple[Stage, ...]:
     side, width = attacker.neighbourhood, prod(attacker.z_shape)
     return (
+        _deviations(batch, width),
         Stage(
             "Linear guess",
             "线性猜测",
-            (f"z + noise, σ {attacker.sigma:g}", "g = W₁ᵀ z, from all of z"),
+            (f"z with noise, σ {attacker.sigma:g}", "g = W₁ᵀ z, from all of z"),
             "g",
             (batch, attacker.image_dim),
         ),
-        _deviations(batch, width),
         Stage(
             "Correction, place by place",
             "逐处修正",

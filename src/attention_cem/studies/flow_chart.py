@@ -138,10 +138,8 @@ def _draw_panel(picture: Svg, panel: _Panel, top: float, pipeline: Pipeline, *, 
     width = (WIDTH - 48 - loss_width - left - gap * count) / count
     middle = (top + bottom) / 2
     # z leaves the main row at the cut, and enters as a matrix; a second panel's goes round the first.
-    around = [] if first else [(32.0, 292.0), (32.0, middle - 60), (92.0, middle - 60)]
-    picture.arrow(
-        [(368, _MIDDLE), (368, 292), *([(92.0, 292.0)] if first else around), (92, middle - 42)], colour=_TRAINING_LINE
-    )
+    corners = [(92.0, 292.0)] if first else [(32.0, 292.0), (32.0, middle - 60), (92.0, middle - 60)]
+    picture.arrow([(368, _MIDDLE), (368, 292), *corners, (92, middle - 42)], colour=_TRAINING_LINE)
     picture.text(92, middle - 20, "flatten", size=14, weight=700)
     picture.text(92, middle, "展平", size=13, colour=QUIET)
     picture.text(92, middle + 22, _shape((pipeline.batch_size, pipeline.feature_dim)), size=12, mono=True, widest=112)
