@@ -33,7 +33,7 @@ def _linear(attacker: LinearLeakage, batch: int) -> tuple[Stage, ...]:
         beyond.append(f"+ {attacker.random_features} random features cos(P·z)")
     if attacker.attention is not None:
         down, across = attacker.attention.cuts
-        beyond += [f"+ attention of {down}×{across} regions of z", f"   to {attacker.attention.slots} slots each"]
+        beyond += [f"+ attention of {down}×{across} regions of z", f"to {attacker.attention.slots} slots each"]
     width = attacker.cov_zz.shape[0]
     return (
         Stage(
