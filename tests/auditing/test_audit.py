@@ -18,6 +18,7 @@ from PIL import Image
 from torch import nn
 
 from attention_cem.attacks import (
+    Challenge,
     ClassMeanAttack,
     InverterAttack,
     NearestNeighbourAttack,
@@ -200,32 +201,69 @@ def test_audit__audits_of_all_seeds_share_one_calibration_and_differ_in_their_at
     assert first["mse"] != second["mse"]
 
 
-def test_audit__while_another_calibrates_the_attack_is_run_and_its_figures_are_the_same(
+def test_audit__while_another_calibrates_all_attacks_are_run_and_figures_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=60, test=20))
-    inverter = Budget("one", (("inverter", InverterAttack(PLAN, width=8, blocks=0)),), bound_images=60, fisher_images=2)
-    alone = audit(tmp_path / "c", tmp_path / "alone", budget=inverter, device="cpu")
+    attacks = (("first", InverterAttack(PLAN, width=8, blocks=0)), ("second", InverterAttack(PLAN, width=4, blocks=0)))
+    both = Budget("both", attacks, bound_images=60, fisher_images=2)
+    alone = audit(tmp_path / "c", tmp_path / "alone", budget=both, device="cpu")
     order: list[str] = []
     module = import_module("attention_cem.auditing.audit")
     really, run = module.calibrate, InverterAttack.run
 
-    def calibrate(*arguments: Any, patience: float = math.inf, **more: Any) -> Any:
-        order.append(f"calibrate {patience}")
-        if not patience:
+    def calibrate(attack: InverterAttack, *arguments: Any, patience: float = math.inf, **more: Any) -> Any:
+        order.append(f"calibrate {attack.width}, patience {patience}")
+        if not patience and attack.width == 8:
             raise BlockingIOError
-        return really(*arguments, **more)
+        return really(attack, *arguments, **more)
 
-    def attack(self: InverterAttack, *arguments: Any, **more: Any) -> Any:
-        order.append("attack")
-        return run(self, *arguments, **more)
+    def attack(self: InverterAttack, challenge: Challenge, **more: Any) -> Any:
+        if challenge.folder == tmp_path / "c":
+            order.append(f"attack {self.width}")
+        return run(self, challenge, **more)
 
     monkeypatch.setattr(module, "calibrate", calibrate)
     monkeypatch.setattr(InverterAttack, "run", attack)
-    beside = audit(tmp_path / "c", tmp_path / "beside", budget=inverter, device="cpu")
-    assert order[:3] == ["calibrate 0.0", "attack", "calibrate inf"]
+    rows: list[str] = []
+    watcher = AuditObserver()
+    watcher.attack_done = lambda row, kept: rows.append(row["name"])  # type: ignore[method-assign]
+    beside = audit(tmp_path / "c", tmp_path / "beside", budget=both, device="cpu", observer=watcher)
+    assert order == [
+        "calibrate 8, patience 0.0",
+        "attack 8",
+        "calibrate 4, patience 0.0",
+        "attack 4",
+        "calibrate 8, patience inf",
+    ]
+    assert rows == ["second", "first"]  # told when its calibration is known
     assert beside["headline"] == alone["headline"]
-    assert beside["attacks"][0]["receipt"]["calibration"] == alone["attacks"][0]["receipt"]["calibration"]
+    assert [each["receipt"]["calibration"] for each in beside["attacks"]] == [
+        each["receipt"]["calibration"] for each in alone["attacks"]
+    ]
+
+
+def test_audit__stopped_before_its_calibration_is_known_keeps_the_attack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=60, test=20))
+    one = Budget("one", (("inverter", InverterAttack(PLAN, width=8, blocks=0)),), bound_images=60, fisher_images=2)
+    module = import_module("attention_cem.auditing.audit")
+
+    def busy(*_: Any, patience: float = math.inf, **__: Any) -> Any:
+        raise BlockingIOError if not patience else KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "calibrate", busy)
+        with pytest.raises(KeyboardInterrupt):
+            audit(tmp_path / "c", tmp_path / "out", budget=one, device="cpu")
+    stored = tmp_path / "out" / "attacks" / "inverter.safetensors"
+    before = stored.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(module._Desk, "finish", lambda *_: pytest.fail("the attack was run again"))
+        record = audit(tmp_path / "c", tmp_path / "out", budget=one, device="cpu")
+    assert record["attacks"][0]["receipt"]["calibrated"] is not None
+    assert stored.read_bytes() == before
 
 
 def test_audit__altered_challenge_or_answers_are_refused(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import json
 import threading
 import time
 from pathlib import Path
@@ -61,6 +62,14 @@ def test_calibrate__who_has_no_patience_does_not_wait_for_another(tmp_path: Path
         stored.unlink()
         with pytest.raises(BlockingIOError):
             again()
+
+
+def test_calibrate__what_was_found_on_another_kind_of_device_is_not_taken(tmp_path: Path) -> None:
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=40, test=10))
+    options: dict[str, Any] = {"most_images": 40, "cache": tmp_path / "shared", "progress": lambda *_: None}
+    calibrate(ClassMeanAttack(), challenge, device=torch.device("cpu"), **options)
+    (stored,) = (tmp_path / "shared").glob("*.json")
+    assert json.loads(stored.read_text())["key"]["device"] == "cpu"
 
 
 def test_calibrate__a_worker_that_failed_leaves_the_work_to_the_next(

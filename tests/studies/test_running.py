@@ -281,6 +281,19 @@ def test_study__a_time_of_grace_that_cannot_be_is_refused(tmp_path: Path, grace:
     assert not (tmp_path / "out").exists()
 
 
+def test_studies__run_together_share_their_calibrations(tmp_path: Path) -> None:
+    file = stub.write_study(tmp_path)
+    studies = [replace(load_study(file, tmp_path / name), name=name) for name in ("first", "second")]
+    seen: dict[str, set[Path]] = {}
+
+    def looking(cell: Cell, place: CellPlace) -> dict[str, object]:
+        seen.setdefault(place.study, set()).add(place.calibration)
+        return stub.quick(cell, place)
+
+    run_studies(studies, runner=looking, poll_seconds=0.01)
+    assert seen == {name: {tmp_path / "first" / "calibration"} for name in ("first", "second")}
+
+
 @pytest.mark.slow
 def test_studies__share_their_workers_and_are_told_as_one(tmp_path: Path) -> None:
     file = stub.write_study(tmp_path)

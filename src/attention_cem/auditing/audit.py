@@ -26,11 +26,11 @@ budget, seed, threat_model, defence, about, challenge_sha256, device, versions: 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ from attention_cem.auditing import identity as identities
 from attention_cem.auditing.audit_files import SAMPLES, FinishedAttack, fingerprint, load_attack, save_attack
 from attention_cem.auditing.bounds import bounds_of
 from attention_cem.auditing.budgets import Budget, named_budget
-from attention_cem.auditing.calibration import calibrate, mean_image_waves
+from attention_cem.auditing.calibration import Calibration, calibrate, mean_image_waves
 from attention_cem.auditing.challenge_files import Answers
 from attention_cem.auditing.effort import effort_verdict
 from attention_cem.auditing.grids import write_grid
@@ -136,20 +136,27 @@ def audit(
     extra = {"version": AUDIT_VERSION, "seed": seed, "identity": identity, "images": spent.calibration_images}
     if challenge.test_draws > 1:
         extra["releases"] = challenge.test_draws  # attacks kept from before these were read together are run again
+    made_from = {name: fingerprint(challenge, attack, extra) for name, attack in spent.attacks}
     finished: list[FinishedAttack] = []
     for name, attack in spent.attacks:
-        made_from = fingerprint(challenge, attack, extra)
-        done = load_attack(folder / "attacks", name, made_from)
+        done = load_attack(folder / "attacks", name, made_from[name])
         kept = done is not None
         if done is None:
             done = desk.finish(name, attack, finished)
-            save_attack(folder / "attacks", made_from, done)
+            save_attack(folder / "attacks", made_from[name], done)
         finished.append(done)
-        watcher.attack_done(attack_entry(done), kept)
+        if done.receipt.calibrated is not None:
+            watcher.attack_done(attack_entry(done), kept)
+    bounds = _bounds(challenge, images, place, spent, seed, watcher)
+    membership = _membership(challenge, answers, place, spent, seed)
+    for number, (name, attack) in enumerate(spent.attacks):
+        if finished[number].receipt.calibrated is None:  # another audit was at it; now there is nothing else to do
+            finished[number] = desk.with_calibration(finished[number], attack)
+            save_attack(folder / "attacks", made_from[name], finished[number])
+            watcher.attack_done(attack_entry(finished[number]), False)
     finished = beaten_by_baseline(finished, dict(spent.attacks))
 
-    bounds = _bounds(challenge, images, place, spent, seed, watcher)
-    record = _record(challenge, spent, finished, bounds, _membership(challenge, answers, place, spent, seed), seed)
+    record = _record(challenge, spent, finished, bounds, membership, seed)
     record["floor_waves"] = mean_image_waves(challenge.attacker_images(), images)
     record["floor_mse"] = sum(record["floor_waves"].values())
     record["device"] = str(place)
@@ -177,41 +184,47 @@ class _Desk:
     progress: Progress
 
     def finish(self, name: str, attack: Attack, earlier: list[FinishedAttack]) -> FinishedAttack:
-        """Calibrate one attack, run it, score it once."""
-        calibrated = partial(
-            calibrate,
+        """Calibrate one attack, run it, score it once; not calibrated where another audit is at it."""
+        calibration = None
+        # Calibrated first: its outcome is stored at once, so that a stop during the attack does not cost it again.
+        with suppress(BlockingIOError):
+            calibration = self._calibration(name, attack, patience=0.0)
+        starts = {each.name: each.as_start() for each in earlier}
+        result = attack.run(
+            self.challenge, device=self.device, seed=self.seed, progress=self._shown(name), starts=starts
+        )
+        images = result.rebuilt_of(self.images)
+        scores = score(result.reconstructions, images, self.device)
+        matched = None
+        if self.judge is not None:
+            matched = identities.identity_match(
+                self.judge, result.reconstructions, images, result.rebuilt_of(self.labels), self.device
+            )
+        receipt = result.receipt.with_scores(float(scores.mse.mean()))
+        done = FinishedAttack.of(name, result, scores, receipt, matched)
+        return done if calibration is None else _calibrated(done, calibration)
+
+    def with_calibration(self, done: FinishedAttack, attack: Attack) -> FinishedAttack:
+        """A finished attack with its calibration, once the audit that is at it is done."""
+        return _calibrated(done, self._calibration(done.name, attack))
+
+    def _calibration(self, name: str, attack: Attack, patience: float = math.inf) -> Calibration:
+        return calibrate(
             attack,
             self.challenge,
             device=self.device,
             most_images=self.budget.calibration_images,
             cache=self.cache,
             progress=self._shown(f"{name}: calibration"),
+            patience=patience,
         )
-        calibration = None
-        # Calibrated first: its outcome is stored at once, so that a stop during the attack does not cost it again.
-        with suppress(BlockingIOError):  # another audit is at it: no waiting, the attack comes first here
-            calibration = calibrated(patience=0.0)
-        starts = {each.name: each.as_start() for each in earlier}
-        result = attack.run(
-            self.challenge, device=self.device, seed=self.seed, progress=self._shown(name), starts=starts
-        )
-        calibration = calibration or calibrated()
-        images = result.rebuilt_of(self.images)
-        scores = score(result.reconstructions, images, self.device)
-        receipt = replace(
-            result.receipt.with_scores(float(scores.mse.mean())),
-            calibrated=calibration.passed,
-            calibration=asdict(calibration),
-        )
-        matched = None
-        if self.judge is not None:
-            matched = identities.identity_match(
-                self.judge, result.reconstructions, images, result.rebuilt_of(self.labels), self.device
-            )
-        return FinishedAttack.of(name, result, scores, receipt, matched)
 
     def _shown(self, name: str) -> Progress:
         return lambda what, done, total, value: self.progress(name, done, total, value)
+
+
+def _calibrated(done: FinishedAttack, calibration: Calibration) -> FinishedAttack:
+    return replace(done, receipt=replace(done.receipt, calibrated=calibration.passed, calibration=asdict(calibration)))
 
 
 def _record(

@@ -95,9 +95,10 @@ def calibrate(
 ) -> Calibration:
     """Run an attack on both calibration clients with the attacker's images of ``challenge``.
 
-    The outcome depends on the attack's settings, the attacker's data and the shape of z, not on the client under
-    test; it is kept in ``cache`` and used again. It says whether the attack works, not how a draw turns out: audits of
-    all seeds share it, and whether an audit's own draw converged stands in its receipt.
+    The outcome depends on the attack's settings, the attacker's data, the shape of z and, by its arithmetic, on the
+    kind of device, not on the client under test; it is kept in ``cache`` and used again. It says whether the attack
+    works, not how a draw turns out: audits of all seeds share it, and whether an audit's own draw converged stands in
+    its receipt.
 
     Raises:
         BlockingIOError: another process is at it, and was not done after ``patience`` seconds.
@@ -108,6 +109,7 @@ def calibrate(
         "data": challenge.attacker_data_id,
         "z_shape": list(challenge.z_shape),
         "most_images": most_images,
+        "device": device.type,
         "tolerances": [NEAR_PERFECT_PSNR, FLOOR_TOLERANCE, REACH_TOLERANCE],
     }
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]

@@ -27,7 +27,7 @@ class CellPlace:
     Args:
         study: name of the study.
         folder: run folder of the cell.
-        calibration: folder with calibrations that all cells share.
+        calibration: folder with calibrations that all cells share, those of studies run together too.
         budget: of the audit.
         device: as in ``run.device``.
         data_root: as in ``data.root``; None leaves the configuration's.
@@ -45,12 +45,12 @@ class CellPlace:
     alive: Callable[[], None] = lambda: None
 
     @classmethod
-    def of(cls, study: Study, cell: Cell, **more: Any) -> CellPlace:
+    def of(cls, study: Study, cell: Cell, calibration: Path | None = None, **more: Any) -> CellPlace:
         """The cell's place in its study; ``more`` is what the machine decides: device, data_root, alive."""
         return cls(
             study=study.name,
             folder=study.run_folder(cell),
-            calibration=study.out / "calibration",
+            calibration=calibration or study.out / "calibration",
             budget=study.budget,
             keep_challenge=study.keep_challenges,
             **more,

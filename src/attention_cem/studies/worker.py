@@ -121,7 +121,8 @@ def work(
         study, store, claim = taken
         cell = study.cell(claim.cell)
         heart = Heart(store, claim, beat_seconds, wanted)
-        place = CellPlace.of(study, cell, device=device, data_root=data_root, alive=heart.check)
+        shared = queue[0][0].out / "calibration"  # an attack on a data set is calibrated once, whatever the study
+        place = CellPlace.of(study, cell, shared, device=device, data_root=data_root, alive=heart.check)
         try:
             with heart.beating():
                 result = runner(cell, place)
