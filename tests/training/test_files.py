@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from attention_cem.training.file_lock import in_work, is_abandoned
 from attention_cem.training.files import new_folder
 
 
@@ -37,6 +38,28 @@ def test_new_folder__what_a_killed_process_of_the_same_number_left_is_not_taken_
     with new_folder(tmp_path / "target"):
         pass
     assert list((tmp_path / "target").iterdir()) == [] and not leftover.exists()
+
+
+def test_new_folder__what_a_killed_process_left_is_removed_and_what_another_is_at_is_not(tmp_path: Path) -> None:
+    killed, at_work, just_begun, of_another_target = (
+        tmp_path / name for name in (".target.1", ".target.2", ".target.3", ".target.b.1")
+    )
+    for folder in (killed, at_work, just_begun, of_another_target):
+        folder.mkdir()
+        (folder / "half.bin").write_bytes(b"half")
+    for folder in (killed, at_work, of_another_target):
+        os.utime(folder, (0, 0))
+    with in_work(at_work), new_folder(tmp_path / "target"):
+        pass
+    assert set(tmp_path.iterdir()) == {tmp_path / "target", at_work, just_begun, of_another_target}
+
+
+def test_new_folder__is_in_work_until_it_has_its_name(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "target") as building:
+        os.utime(building, (0, 0))
+        assert not is_abandoned(building)
+    os.utime(tmp_path / "target", (0, 0))
+    assert is_abandoned(tmp_path / "target") and not is_abandoned(tmp_path / "gone")
 
 
 def test_new_folder__one_that_was_made_in_the_meantime_is_kept(tmp_path: Path) -> None:

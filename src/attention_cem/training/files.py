@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import secrets
 import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+
+from attention_cem.training.file_lock import in_work, is_abandoned
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -50,7 +53,8 @@ def replacing(path: Path) -> Iterator[Path]:
 def new_folder(target: Path) -> Iterator[Path]:
     """A new empty folder beside the target to be filled; it takes the target's name once the block has ended well.
 
-    If anything fails, or the process is killed, there is no folder under the target's name.
+    If anything fails, or the process is killed, there is no folder under the target's name; what a killed one left
+    beside it is removed by the next.
 
     Args:
         target: must not exist; folders above it are made.
@@ -64,10 +68,14 @@ def new_folder(target: Path) -> Iterator[Path]:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     building = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.rmtree(building, ignore_errors=True)
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*"):
+        number = left.name.removeprefix(f".{target.name}.")
+        if left == building or (number.isdecimal() and is_abandoned(left)):
+            shutil.rmtree(left, ignore_errors=True)
     building.mkdir()
     try:
-        yield building
+        with in_work(building):
+            yield building
         os.replace(building, target)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
