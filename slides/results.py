@@ -51,10 +51,11 @@ def speaking_study(comparisons: Mapping[str, Mapping[str, Any]]) -> str | None:
 def _studied(shelf: Shelf, summary: Mapping[str, Any], study: str) -> Slide:
     on_data = [cell for cell in summary["cells"] if cell["data"] == "cifar10"]
     # An experiment may join several studies under a name of its own; then all results on the data set belong to it.
-    cells = [cell for cell in on_data if cell["study"] == study] or on_data
+    cells = [cell for cell in on_data if cell["shown_in"] == study] or on_data
+    cells = list({(cell["study"], cell["cell"]): cell for cell in cells}.values())  # several studies may list a run
     groups: dict[str, dict[tuple[Any, Any], list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for cell in cells:
-        groups[str(cell["method"])][(cell["lambda"], cell["sigma"])].append(cell)
+        groups[str(cell["method"])][(cell["strength"], cell["sigma"])].append(cell)
     compared = [str(record[side]) for record in summary["comparisons"]["cifar10"].values() for side in ("a", "b")]
     # Methods that the next slide compares come first; the rest as far as colours reach.
     names = sorted(groups, key=lambda name: (name not in compared, -len(groups[name]), name))
@@ -70,8 +71,8 @@ def _studied(shelf: Shelf, summary: Mapping[str, Any], study: str) -> Slide:
             f"研究 <code>{escape(study)}</code>：{runs} 次训练，{seeds} 个随机种子，攻击预算 {budgets}。",
         ),
         (
-            "Each point is a mean over seeds at one λ and σ; up and to the right is better.",
-            "每个点是同一 λ、σ 下对种子取的均值；越靠右上越好。",
+            "Each point is a mean over seeds at one setting; up and to the right is better.",
+            "每个点是同一设置下对种子取的均值；越靠右上越好。",
         ),
         (
             "One point against one point proves nothing: the next slide compares at equal accuracy.",
@@ -96,9 +97,9 @@ def _series(name: str, settings: Mapping[tuple[Any, Any], Sequence[Mapping[str, 
         (
             100 * fmean(float(cell["accuracy"]) for cell in cells),
             fmean(float(cell["mse"]) for cell in cells),
-            f"λ {lambd}, σ {sigma}, {len(cells)} seeds",
+            f"{strength if 'weight' in strength else f'λ {strength}'}, σ {sigma}, {len(cells)} seeds",
         )
-        for (lambd, sigma), cells in settings.items()
+        for (strength, sigma), cells in settings.items()
     ]
     return charts.Series(name, points)
 

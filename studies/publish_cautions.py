@@ -77,9 +77,9 @@ def _mostly_undefended(names: Iterable[str], undefended: Iterable[float]) -> lis
 def _far_apart(found: Match, sides: Sequence[tuple[str, Members]]) -> list[str]:
     """Sides of which a seed's MSE is read between runs that lie far from each other in accuracy."""
     told = []
-    for (name, members), best in zip(sides, (found.decisive.best_a, found.decisive.best_b), strict=True):
+    for name, members in sides:
         widest = 0.0
-        for read in read_from(found.decisive, best, members, or_above=True):
+        for read in read_from(found.decisive, members, or_above=True):
             ends = [each.result["accuracy"] for each, share in read if share > 0]
             widest = max(widest, max(ends) - min(ends))
         if widest > _FAR_APART:
@@ -87,14 +87,17 @@ def _far_apart(found: Match, sides: Sequence[tuple[str, Members]]) -> list[str]:
     return told
 
 
-def read_from(
-    at: AtAccuracy, best: Mapping[int, str], members: Members, *, or_above: bool
-) -> list[list[tuple[Finished, float]]]:
+def runs_of(members: Members) -> list[Finished]:
+    """Every run once, though several methods may end at it."""
+    return list({(each.method, each.cell.id): each for group in members.values() for each in group}.values())
+
+
+def read_from(at: AtAccuracy, members: Members, *, or_above: bool) -> list[list[tuple[Finished, float]]]:
     """Seed by seed, the runs that a side's MSE at an accuracy was read from, and the share of each."""
+    # Own runs last, so that they win: a run without a surrogate that has the very same figures adds nothing.
+    own_last = sorted(runs_of(members), key=lambda each: each.method in members)
     read = []
-    for seed, method in best.items():
-        # Own runs last, so that they win: a run without a surrogate that has the very same figures adds nothing.
-        own_last = sorted(members[method], key=lambda each: each.method == method)
+    for seed in at.seeds:
         of = {(each.result["accuracy"], each.result["mse"]): each for each in own_last if each.seed == seed}
         shares = shares_at_accuracy(of, at.matched.accuracy, or_above=or_above)
         read.append([(of[point], share) for point, share in shares])

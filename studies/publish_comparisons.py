@@ -10,16 +10,16 @@ from statistics import fmean
 from typing import Any
 
 from attention_cem.studies import compare
-from attention_cem.studies.curves import pareto_front
+from attention_cem.studies.curves import mixed_front
 from attention_cem.studies.verdicts import ENOUGH_SEEDS
-from studies.publish_cautions import Members, cautions, read_from
+from studies.publish_cautions import Members, cautions, read_from, runs_of
 from studies.publish_matching import AtAccuracy, NotComparableError, Side, match
 from studies.publish_reading import Experiment, Finished, StoredStudy
 from studies.publish_settings import PLAIN, WITHOUT_CEM, Settings, Stack
 
 ENVELOPE = (
-    "{name}: at each accuracy and seed the best of {methods}. The choice is made on the test figures, because stored "
-    "results have no MSE on validation images: an envelope that favours {name}"
+    "{name}: at each accuracy and seed the best that runs of {methods}, or mixtures of two, have. The choice is made "
+    "on the test figures, because stored results have no MSE on validation images: an envelope that favours {name}"
 )
 _Side = tuple[str, Members]
 """Name of a side, and its results by method."""
@@ -205,9 +205,9 @@ def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[s
         accuracies=experiment.accuracies,
         smallest_difference=experiment.smallest_difference,
     )
-    used = [[each for each in _all(members) if each.seed in found.seeds] for _, members in sides]
+    used = [[each for each in runs_of(members) if each.seed in found.seeds] for _, members in sides]
     runs = list({(each.study, each.result["cell"]): each for group in used for each in group}.values())
-    nadir = [each for each in experiment.finished if each.data == data]
+    nadir = [each for each in experiment.finished if each.data == data and not each.never_learned]
     reference = experiment.reference or (
         min(each.result["accuracy"] for each in nadir),
         min(each.result["mse"] for each in nadir),
@@ -237,7 +237,8 @@ def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[s
         "mse_a": list(found.decisive.matched.mse_first),
         "mse_b": list(found.decisive.matched.mse_second),
         "own_until": _own_until(of_a, found.seeds),
-        **_variants(found.decisive, of_a, of_b),
+        **_variants(found.decisive, of_a, of_b, found.at_least),
+        "methods": {"a": list(of_a), "b": list(of_b)},
         "overlap": list(found.overlap),
         "across": [_short(each, of_a, of_b, found.at_least) for each in found.across],
         "hypervolume": {"a": volumes[0], "b": volumes[1], "reference": list(reference)},
@@ -251,18 +252,13 @@ def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[s
     }
 
 
-def _all(members: Members) -> list[Finished]:
-    """Every run once, though several methods may end at it."""
-    return list({(each.method, each.cell.id): each for group in members.values() for each in group}.values())
-
-
 def _curves(members: Members) -> Side:
-    curves: dict[int, dict[str, list[tuple[float, float]]]] = {}
-    for method, group in members.items():
-        for seed in {each.seed for each in group if each.method == method}:
-            points = [(each.result["accuracy"], each.result["mse"]) for each in group if each.seed == seed]
-            curves.setdefault(seed, {})[method] = points
-    return curves
+    """By seed, the runs of all methods and the ends of their curves: one curve, of the seeds with a run of its own."""
+    runs = runs_of(members)
+    return {
+        seed: [(each.result["accuracy"], each.result["mse"]) for each in runs if each.seed == seed]
+        for seed in sorted({each.seed for each in runs if each.method in members})
+    }
 
 
 def _ssim(read: Iterable[Sequence[tuple[Finished, float]]]) -> float | None:
@@ -292,27 +288,31 @@ def _own_until(members: Members, seeds: Iterable[int]) -> float | None:
     """
     highest = []
     for seed in seeds:
-        own = []
-        for method, group in members.items():
-            of = [each for each in group if each.seed == seed]
-            front = set(pareto_front((each.result["accuracy"], each.result["mse"]) for each in of))
-            figures = [(each.result["accuracy"], each.result["mse"]) for each in of if each.method == method]
-            own += [point[0] for point in figures if point in front]
-        highest.append(max(own, default=None))
+        of = [each for each in runs_of(members) if each.seed == seed]
+        corners = set(mixed_front((each.result["accuracy"], each.result["mse"]) for each in of))
+        own = [(each.result["accuracy"], each.result["mse"]) for each in of if each.method in members]
+        highest.append(max((point[0] for point in own if point in corners), default=None))
     known = [each for each in highest if each is not None]
     return fmean(known) if known and len(known) == len(highest) else None
 
 
-def _variants(at: AtAccuracy, of_a: Mapping[str, Any], of_b: Mapping[str, Any]) -> dict[str, Any]:
-    """Which method of an envelope was the best, by seed."""
-    both = (("best_a", at.best_a, of_a), ("best_b", at.best_b, of_b))
-    return {key: {str(seed): name for seed, name in best.items()} for key, best, members in both if len(members) > 1}
+def _variants(at: AtAccuracy, of_a: Members, of_b: Members, at_least: bool) -> dict[str, Any]:
+    """Of an envelope, by seed, the methods that were read."""
+    told = {}
+    for key, members, or_above in (("best_a", of_a, at_least), ("best_b", of_b, False)):
+        if len(members) > 1:
+            read = zip(at.seeds, read_from(at, members, or_above=or_above), strict=True)
+            told[key] = {
+                str(seed): " + ".join(dict.fromkeys(each.method for each, share in shares if share > 0))
+                for seed, shares in read
+            }
+    return told
 
 
 def _short(at: AtAccuracy, of_a: Members, of_b: Members, at_least: bool) -> dict[str, Any]:
     """A comparison at one accuracy."""
-    read_a = read_from(at, at.best_a, of_a, or_above=at_least)
-    read_b = read_from(at, at.best_b, of_b, or_above=False)
+    read_a = read_from(at, of_a, or_above=at_least)
+    read_b = read_from(at, of_b, or_above=False)
     return {
         "accuracy": at.matched.accuracy,
         "mse_gain": at.gain,

@@ -26,6 +26,11 @@ from studies.publish_tables import (
 
 SHOWN = ("sound_mirrored", "sound_attention_mirrored", "sound", "sound_abrupt", "slots")
 """On the front page: the recipe of the preset, with attention, with black edges, as first tried, and slots."""
+CHINESE_LIMITS = {
+    "not by SSIM": "，按 SSIM 则不然",
+    "beyond its own runs": "，已超出其自身运行",
+    "at no other accuracy": "，仅在该准确率",
+}
 CHINESE_OUTCOMES = {BETTER: "更好", WORSE: "更差", SAME: "未见差别", UNDECIDED: "未定"}
 LEADING = "sound_vs_kmeans_best"
 BEHIND_ONE_CLIENT = "blind_sound_vs_blind_kmeans_best"
@@ -130,23 +135,34 @@ def _place(record: Mapping[str, Any]) -> tuple[int, bool]:
 def _trained_alike(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
     """Ours against k-means CEM, both with mirrored edges, without and with attention; empty without such runs."""
     sentences = {
-        OURS: "on `sound_mirrored`, the recipe of the preset, is {times} that of k-means CEM at its best trained alike",
+        OURS: "on `sound_mirrored`, the recipe of the preset, is {times} that of {other} trained alike",
         ATTENDING: "where the recipe's closed-form attacker attends to slots (`sound_attention_mirrored`), {times}",
     }
     told = [
-        f"{words.format(times=_times(record))} "
-        f"({interval(record['ci95'], at_least=record['at_least'])}, {verdict(record)})"
+        f"{words.format(times=_times(record), other=_k_means(record))} {_certainty(record)}"
         for key, words in sentences.items()
         if (record := made.get(key)) is not None
     ]
     return f"At equal accuracy on {data} the attack's MSE {'; '.join(told)}. " if told else ""
 
 
+def _k_means(record: Mapping[str, Any]) -> str:
+    """The baseline in words: at its best only where there was something to choose from."""
+    methods = record["methods"]["b"]
+    return "k-means CEM at its best" if len(methods) > 1 else f"`{methods[0]}`, the one form of k-means CEM"
+
+
+def _certainty(record: Mapping[str, Any]) -> str:
+    """Where it was read, its interval, and how far it holds."""
+    where = f"at {accuracy_words(record, 1).split(' ')[0]} % accuracy"
+    return f"({where}, {interval(record['ci95'], at_least=record['at_least'])}, {verdict_across(record)})"
+
+
 def _in_short(made: Mapping[str, Mapping[str, Any]], data: str) -> str:
     """The answer for who reads one sentence; empty without `sound`."""
     against = (("kmeans_best", "k-means CEM at its best"), ("noise", "noise alone"))
     told = [
-        f"{_times(record)} that of {words} ({interval(record['ci95'], at_least=record['at_least'])}, {verdict(record)})"
+        f"{_times(record)} that of {words} {_certainty(record)}"
         for name, words in against
         if (record := made.get(f"sound_vs_{name}")) is not None
     ]
@@ -202,7 +218,12 @@ def _on_receipts(experiments: Sequence[Experiment], compared: Sequence[Compared]
         experiment = next(one for one in experiments if one.name == each["study"])
         changes = [100 * missed.change for missed in screening_missed(experiments, experiment, data)]
         if changes:
-            words += f"; its worst cases lie {min(changes):+.0f} to {max(changes):+.0f} % from what screening said"
+            words += (
+                f"; the study's worst cases lie {min(changes):+.0f} to {max(changes):+.0f} % from what screening said"
+            )
+        unsettled = sum(len(row.not_settled) for row in rows_of(experiment, data))
+        if unsettled:
+            words += f"; {unsettled} of its audits say of themselves that more effort will find more"
         words += ". "
     return words
 
@@ -255,11 +276,18 @@ def _chinese(made: Mapping[str, Mapping[str, Any]], compared: Sequence[Compared]
     added = "" if beside is None else f"；`slots` 与 `sound` 并用，为单用 `sound` 的 {_chinese_times(beside)}"
     for each in (record for key in PROVEN for record in proven(compared, data, key)):
         added += f"；在凭据全部通过的 `{each['study']}` 中，`{each['a']}` 为 {_chinese_times(each)}"
-    return f"{data} 上与最好的 k-means CEM 相比，同准确率下攻击的 MSE：{'，'.join(told)}{added}。"
+    only = [name for key in (OURS, ATTENDING) if key in made and len(name := made[key]["methods"]["b"]) == 1]
+    alike = f"（镜像边缘下只有 `{only[0][0]}`，无从挑选）" if only else ""
+    ranking = any(set(record["budgets"]) & set(RANKING) for key, _ in wanted if (record := made.get(key)) is not None)
+    trust = "这些攻击除另注明外只是筛选，用于排序，彻底的攻击可能找到更多。" if ranking else ""
+    return f"{data} 上与最好的 k-means CEM{alike}相比，同准确率下攻击的 MSE：{'，'.join(told)}{added}。{trust}"
 
 
 def _chinese_times(record: Mapping[str, Any]) -> str:
-    return f"{'至少 ' * record['at_least']}{record['mse_gain']:.2f} 倍（{CHINESE_OUTCOMES[record['outcome']]}）"
+    told, whole = CHINESE_OUTCOMES[record["outcome"]], verdict_across(record)
+    told += "".join(chinese for english, chinese in CHINESE_LIMITS.items() if english in whole)
+    ends = "" if record["ci95"] is None or record["at_least"] else "{:.3f} 至 {:.3f}，".format(*record["ci95"])
+    return f"{'至少 ' * record['at_least']}{record['mse_gain']:.2f} 倍（{ends}{told}）"
 
 
 def _gain(record: Mapping[str, Any]) -> str:

@@ -1,14 +1,14 @@
 """MSE at equal accuracy, seed by seed: each seed's efficient points, read by straight lines between them.
 
-A side of a comparison is one method, or several of which the best counts at each accuracy (an envelope). Nothing is
-extrapolated. Where the first side is more accurate than the second ever is, it is read at its least accurate efficient
-run: the ratio is then a lower bound, and can only say "better". A seed that cannot be read is left out because of its
-figures, so that the others alone decide nothing.
+A side of a comparison is one method, or several whose runs are one curve (an envelope). Nothing is extrapolated.
+Where the first side is more accurate than the second ever is, it is read at its least accurate efficient run: the ratio
+is then a lower bound, and can only say "better". A seed that cannot be read is left out because of its figures, so that
+the others alone decide nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from attention_cem.studies import Matched, accuracy_range, compare_at, mse_at_accuracy
@@ -16,8 +16,8 @@ from attention_cem.studies.curves import Point
 from attention_cem.studies.verdicts import BETTER, UNDECIDED
 
 Interval = tuple[float, float]
-Side = Mapping[int, Mapping[str, Sequence[Point]]]
-"""By seed, by method: the (accuracy, MSE) points."""
+Side = Mapping[int, Sequence[Point]]
+"""By seed: the (accuracy, MSE) points."""
 FROM_STUDY, FROM_OVERLAP = "the study file", "the lowest accuracy of the overlap"
 _ACROSS = 5
 
@@ -32,13 +32,11 @@ class AtAccuracy:
 
     Args:
         matched: figures and verdict, about the first side.
-        best_a: by seed, the method of the first side that was read.
-        best_b: the same of the second.
+        seeds: that were read.
     """
 
     matched: Matched
-    best_a: Mapping[int, str]
-    best_b: Mapping[int, str]
+    seeds: tuple[int, ...]
 
     @property
     def gain(self) -> float:
@@ -59,7 +57,7 @@ class Match:
         decisive: at the accuracy that counts.
         chosen: where that accuracy comes from.
         across: at the study's accuracies and at five across the overlap, by rising accuracy.
-        overlap: accuracies at which every seed of both sides can be read (the widest stretch).
+        overlap: accuracies at which every seed of both sides can be read.
         seeds: that both sides have and that were used.
         left_out: other seeds, and why.
         at_least: whether the first side was read at accuracies above, so that ratios are lower bounds.
@@ -74,47 +72,27 @@ class Match:
     at_least: bool = False
 
 
-def best_at(
-    methods: Mapping[str, Sequence[Point]], accuracy: float, *, or_above: bool = False
-) -> tuple[float, str] | None:
-    """The highest MSE of several methods at an accuracy, and whose it is; None where none can be read."""
-    read = ((mse_at_accuracy(points, accuracy, or_above=or_above), name) for name, points in methods.items())
-    return max(((mse, name) for mse, name in read if mse is not None), default=None)
+def readable(points: Sequence[Point], *, or_above: bool = False) -> Interval:
+    """The accuracies at which a curve can be read."""
+    low, high = accuracy_range(points)
+    return (0.0 if or_above else low), high
 
 
-def readable(methods: Mapping[str, Sequence[Point]], *, or_above: bool = False) -> list[Interval]:
-    """The accuracies at which at least one of the methods can be read, as disjoint intervals.
+def intersection(one: Interval, other: Interval) -> Interval | None:
+    """What two intervals share; None if nothing.
 
-    >>> readable({"a": [(0.7, 3.0), (0.8, 2.0)], "b": [(0.75, 3.0), (0.9, 1.0)], "c": [(0.95, 1.0)]})
-    [(0.7, 0.9), (0.95, 0.95)]
+    >>> intersection((0, 3), (1, 4)), intersection((0, 1), (2, 3))
+    ((1, 3), None)
     """
-    if or_above:
-        return [(0.0, max(accuracy_range(points)[1] for points in methods.values() if points))]
-    merged: list[Interval] = []
-    for low, high in sorted(accuracy_range(points) for points in methods.values() if points):
-        if merged and low <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
-        else:
-            merged.append((low, high))
-    return merged
-
-
-def intersection(one: Iterable[Interval], other: Iterable[Interval]) -> list[Interval]:
-    """What two lists of intervals share.
-
-    >>> intersection([(0, 2), (3, 5)], [(1, 4)])
-    [(1, 2), (3, 4)]
-    """
-    others = list(other)
-    both = [(max(a[0], b[0]), min(a[1], b[1])) for a in one for b in others]
-    return [each for each in both if each[0] <= each[1]]
+    low, high = max(one[0], other[0]), min(one[1], other[1])
+    return (low, high) if low <= high else None
 
 
 def match(a: Side, b: Side, *, accuracies: Sequence[float] = (), smallest_difference: float = 0.0) -> Match:
     """Compare two sides over the seeds they share.
 
     The accuracy that counts is the first of ``accuracies`` that every seed of both sides covers, otherwise the lowest
-    of the widest stretch they all cover: there the methods are at work most, and one run stands as it is.
+    that they all cover: there the methods are at work most, and one run stands as it is.
 
     Where some seed of the first side is more accurate than the second ever is, a lower bound over more seeds takes the
     place of the comparison.
@@ -126,7 +104,7 @@ def match(a: Side, b: Side, *, accuracies: Sequence[float] = (), smallest_differ
     if not shared:
         raise NotComparableError("the two sides have no seed in common")
     plain, above = (_covered(a, b, shared, at_least) for at_least in (False, True))
-    wider = above.common and (len(above.seeds) > len(plain.seeds) or not plain.common)
+    wider = above.common is not None and (len(above.seeds) > len(plain.seeds) or plain.common is None)
     found = _match(a, b, above if wider else plain, accuracies, smallest_difference)
     if found is not None:
         return found
@@ -140,32 +118,31 @@ class _Covered:
     """The seeds whose two curves share a stretch of accuracy, and the accuracies that all of them cover."""
 
     seeds: tuple[int, ...]
-    common: list[Interval]
+    common: Interval | None
     at_least: bool
 
 
 def _covered(a: Side, b: Side, shared: Sequence[int], at_least: bool) -> _Covered:
     ranges = {seed: intersection(readable(a[seed], or_above=at_least), readable(b[seed])) for seed in shared}
-    seeds = tuple(seed for seed in shared if any(low < high for low, high in ranges[seed]))
-    common = ranges[seeds[0]] if seeds else []
-    for seed in seeds[1:]:
-        common = intersection(common, ranges[seed])
-    return _Covered(seeds, common, at_least)
+    usable = {seed: found for seed, found in ranges.items() if found is not None and found[0] < found[1]}
+    common: Interval | None = (0.0, 1.0) if usable else None
+    for each in usable.values():
+        common = None if common is None else intersection(common, each)
+    return _Covered(tuple(usable), common, at_least)
 
 
 def _match(a: Side, b: Side, where: _Covered, accuracies: Sequence[float], smallest_difference: float) -> Match | None:
     """The comparison there; None where no accuracy is covered."""
-    if not where.common:
+    if where.common is None:
         return None
-
     unread = sorted((set(a) & set(b)) - set(where.seeds))
 
     def at(accuracy: float) -> AtAccuracy:
         found = _at(a, b, where, accuracy, smallest_difference)
         return _undecided(found, f"{len(unread)} of the seeds cannot be read") if unread else found
 
-    low, high = max(where.common, key=lambda each: each[1] - each[0])
-    named = [each for each in accuracies if any(start <= each <= end for start, end in where.common)]
+    low, high = where.common
+    named = [each for each in accuracies if low <= each <= high]
     spread = {low + (high - low) * step / (_ACROSS - 1) for step in range(1, _ACROSS - 1)} | {low, high}
     left_out = dict.fromkeys(sorted(set(a) ^ set(b)), "only one side has it")
     left_out.update(dict.fromkeys(unread, "its two curves share no stretch of accuracy"))
@@ -173,7 +150,7 @@ def _match(a: Side, b: Side, where: _Covered, accuracies: Sequence[float], small
         decisive=at(named[0] if named else low),
         chosen=FROM_STUDY if named else FROM_OVERLAP,
         across=tuple(at(each) for each in sorted(spread | set(named))),
-        overlap=(low, high),
+        overlap=where.common,
         seeds=where.seeds,
         left_out=left_out,
         at_least=where.at_least,
@@ -182,14 +159,12 @@ def _match(a: Side, b: Side, where: _Covered, accuracies: Sequence[float], small
 
 def _at(a: Side, b: Side, where: _Covered, accuracy: float, smallest_difference: float) -> AtAccuracy:
     curves: list[dict[int, list[Point]]] = []
-    best: list[dict[int, str]] = []
     for side, or_above in ((a, where.at_least), (b, False)):
-        read = {seed: best_at(side[seed], accuracy, or_above=or_above) for seed in where.seeds}
+        read = {seed: mse_at_accuracy(side[seed], accuracy, or_above=or_above) for seed in where.seeds}
         # One point at the accuracy itself: the verdict reads it as it is, and nothing is interpolated twice.
-        curves.append({seed: [(accuracy, found[0])] for seed, found in read.items() if found is not None})
-        best.append({seed: found[1] for seed, found in read.items() if found is not None})
+        curves.append({seed: [(accuracy, mse)] for seed, mse in read.items() if mse is not None})
     matched = compare_at(curves[0], curves[1], accuracy, smallest_difference=smallest_difference)
-    found = AtAccuracy(matched, best[0], best[1])
+    found = AtAccuracy(matched, where.seeds)
     return _undecided(found, "a lower bound") if where.at_least and matched.outcome != BETTER else found
 
 
@@ -199,8 +174,5 @@ def _undecided(found: AtAccuracy, why: str) -> AtAccuracy:
 
 
 def _told(side: Side) -> str:
-    reached = {seed: readable(methods) for seed, methods in sorted(side.items())}
-    return ", ".join(
-        f"seed {seed} {100 * min(low for low, _ in each):.1f}–{100 * max(high for _, high in each):.1f} %"
-        for seed, each in reached.items()
-    )
+    reached = {seed: readable(points) for seed, points in sorted(side.items())}
+    return ", ".join(f"seed {seed} {100 * low:.1f}–{100 * high:.1f} %" for seed, (low, high) in reached.items())

@@ -49,7 +49,7 @@ one alone hides less than it seems.
 （两个客户端各用于一部分图像，准确率与 MSE 即按份额平均）；
 每条曲线都以同一基础防御、同样噪声、不加代理损失的那次运行为端点，不外推；
 对种子取几何平均，区间为对数比值的 95 % t 区间。
-“≥”表示下界：前者的准确率始终高于后者，故取其前沿上准确率最低的一次运行；只能说明“更好”。有种子无法比较时不下结论。
+“≥”表示下界：在某些种子中，前者的准确率高于后者所能达到的，故取其前沿上准确率最低的一次运行；只能说明“更好”。有种子无法比较时不下结论。
 “Undefended %”为经由不加代理损失那次运行的图像份额（前者 / 后者）；差别的准确率范围不超出前者自己的运行（种子平均），
 “beyond its own runs”表示比较点已在其之外。
 SSIM 为同样的运行按同样份额计算的攻击图像相似度（前者 / 后者），越低越私密。
@@ -131,7 +131,7 @@ def _experiment(
         records = list(compared.records.get(data, {}).values())
         if records:
             parts += [MATCHED, comparisons_table(records), *_remarks(records)]
-        ours = [record for record in records if record["a"].endswith("sound")]
+        ours = [record for record in records if "sound" in record["a"]]
         if ours:
             parts += ["The same at other accuracies 其他准确率", across_table(ours)]
         not_made = [each for each in compared.missing if each.data == data and each.a_exists and each.b_exists]
@@ -140,7 +140,7 @@ def _experiment(
         attacks = attacks_table(rows)
         if attacks:
             parts += ["Attack by attack: MSE (SSIM) 逐个攻击：MSE（SSIM）", attacks]
-            parts += [OWN_RECEIPT] if "†" in attacks else []
+            parts += [OWN_RECEIPT] if "†" in attacks or "‡" in attacks else []
         if missed := missed_block(experiments, experiment, data):
             parts.append(missed)
         waves = waves_table(rows)

@@ -63,12 +63,24 @@ def proven_block(experiments: Sequence[Experiment], compared: Sequence[Compared]
         )
         parts.append(
             f"Under the attacks of a {budgets} audit (`{experiment.name}`) the worst case of each of these runs stands "
-            f"on a passing receipt. {outright}MSE (SSIM) attack by attack; {OWN_RECEIPT}{_refined(rows)}\n\n"
+            f"on a passing receipt. {unsettled_words(rows)}{outright}MSE (SSIM) attack by attack; "
+            f"{OWN_RECEIPT}{_refined(rows)}\n\n"
             f"{budgets} 审计（`{experiment.name}`）：下列每次运行的最坏情形都有通过的凭据；逐个攻击的 MSE（SSIM）：\n\n"
             f"![Accuracy and worst-case MSE on {data}, {experiment.name}]({figure_name(experiment, data)})\n\n"
             f"{_table(rows)}"
         )
     return "\n\n".join(parts)
+
+
+def unsettled_words(rows: Sequence[Row]) -> str:
+    """Which audits say themselves that more effort will find more; empty where none does."""
+    told = [f"`{row.method}` seed {seed}" for row in rows for seed in row.not_settled]
+    if not told:
+        return ""
+    return (
+        f"{len(told)} of {sum(row.seeds for row in rows)} audits ({', '.join(told)}) call themselves not settled: more "
+        f"effort will find more there. 其中 {len(told)} 次审计自称尚未定论：再投入还会找到更多。 "
+    )
 
 
 def outdone(rows: Sequence[Row], by: str, method: str) -> bool:
@@ -132,7 +144,9 @@ class Missed:
 def screening_missed(experiments: Sequence[Experiment], experiment: Experiment, data: str) -> list[Missed]:
     """Settings of ``experiment`` that were also trained and screened elsewhere, with both figures."""
     found = []
-    elsewhere = [each for other in experiments if other.name != experiment.name for each in other.finished]
+    others = [each for other in experiments if other.name != experiment.name for each in other.finished]
+    # Each once: a study may show runs of another.
+    elsewhere = list({(each.study, each.result["cell"]): each for each in others}.values())
     for row in rows_of(experiment, data):
         hashes = {each.config_hash for each in row.members}
         screened = [each for each in elsewhere if each.config_hash in hashes and each.budget in RANKING]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from studies.publish_reading import Experiment, Finished, plain
+from studies.publish_reading import KEPT_START, Experiment, Finished, plain
 
 FIRST_ATTACKS = (
     "inverter",
@@ -96,10 +96,7 @@ class Row:
     @property
     def strength(self) -> str:
         """λ of the surrogate; the weight of the closed-form attacker where there is one, and both where both are."""
-        weight = self.members[0].cell.config.defence.get("linear_leakage", {}).get("weight")
-        if weight is None:
-            return f"{self.lambd:g}"
-        return f"weight {weight:g}" if not self.lambd else f"{self.lambd:g}, weight {weight:g}"
+        return strength_of(self.members[0])
 
     @property
     def hidden(self) -> dict[str, Spread]:
@@ -128,6 +125,16 @@ class Row:
         """Whether the attack's own receipt passes in every seed that has it; one that says nothing does not pass."""
         return all(each.attacks[name].get("status") == "passed" for each in self.members if each.attacks.get(name))
 
+    def attack_kept_start(self, name: str) -> bool:
+        """Whether the attack, in every seed whose receipt does not pass, only handed back what it started from."""
+        entries = [each.attacks[name] for each in self.members if each.attacks.get(name)]
+        return all(entry.get("status") in ("passed", KEPT_START) for entry in entries)
+
+    @property
+    def not_settled(self) -> list[int]:
+        """Seeds whose audit says that more effort will find more."""
+        return [each.seed for each in self.members if each.not_settled]
+
     def cost(self, figure: str) -> Spread | None:
         return spread_of_known(each.cost.get(figure) for each in self.members)
 
@@ -139,6 +146,14 @@ class Row:
             f"`{commit}`" for commit in dict.fromkeys(short_commit(each.commit) for each in self.members)
         )
         return f"{self.study} · {hashes} · {commits}"
+
+
+def strength_of(each: Finished) -> str:
+    """See `Row.strength`."""
+    lambd, weight = each.cell.lambd, each.cell.config.defence.get("linear_leakage", {}).get("weight")
+    if weight is None:
+        return f"{lambd:g}"
+    return f"weight {weight:g}" if not lambd else f"{lambd:g}, weight {weight:g}"
 
 
 def rows_of(experiment: Experiment, data: str) -> list[Row]:

@@ -29,6 +29,7 @@ from attention_cem.studies import compare
 from studies.publish_comparisons import Compared
 from studies.publish_pages import commits
 from studies.publish_reading import ABOVE_CHANCE, Experiment, Finished, Stale, StoredStudy
+from studies.publish_rows import strength_of
 
 SUMMARY_FORMAT = "attention-cem/results-summary"
 SUMMARY_VERSION = 1
@@ -56,6 +57,8 @@ DEFINITIONS = {
     "confirmed_in": "of targets met without passing receipts: studies that meet them on passing receipts alone",
     "screened": "of targets about a comparison: whether attacks that rank and prove nothing are among those it is by",
     "hypervolume": "area of all (accuracy, MSE) that a seed's front beats and that beat the reference; mean over seeds",
+    "shown_in": "of cells: the study that lists the run; another than `study` where that one ran it",
+    "strength": "of cells: λ of the surrogate, and the weight of the closed-form attacker where there is one",
     "stale": "results whose configuration is not (or not any more) a cell of a study file; they are never used",
     "seconds_per_epoch": "in methods and cells: median over a run's epochs, without validation; runs share machines, "
     "so that only `cost` compares methods",
@@ -91,7 +94,7 @@ def summary_of(
         "stale": [{"file": each.file, "reason": each.reason} for each in stale],
         "comparisons_by_study": {each.experiment: each.records for each in compared if each.records},
         "methods": {each.name: _methods(each) for each in experiments if each.finished},
-        "cells": [_cell(each) for stored in studies for each in stored.finished],
+        "cells": [_cell(each, stored.name) for stored in studies for each in stored.finished],
         "definitions": DEFINITIONS,
     }
     plain: dict[str, Any] = _finite(content)
@@ -125,15 +128,17 @@ def _methods(experiment: Experiment) -> dict[str, Any]:
     return made
 
 
-def _cell(each: Finished) -> dict[str, Any]:
+def _cell(each: Finished, shown_in: str) -> dict[str, Any]:
     return {
         "study": each.study,
+        "shown_in": shown_in,
         "cell": each.cell.id,
         "config_hash": each.config_hash,
         "commit": each.commit,
         "method": each.method,
         "data": each.data,
         "seed": each.seed,
+        "strength": strength_of(each),
         "epochs": each.cell.config.train.epochs,
         **{key: each.result.get(key) for key in _CELL.split()},
         "attacks": {name: {key: entry.get(key) for key in _ATTACK} for name, entry in each.attacks.items()},

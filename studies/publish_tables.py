@@ -26,8 +26,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 RANKING = ("quick", "screening")
 """Budgets whose attacks rank and prove nothing."""
 OWN_RECEIPT = (
-    "†: in some seed the attack's own receipt does not pass; with more effort it might find more. "
-    "†：有种子中该攻击自身的凭据未通过，更多投入可能找到更多。"
+    "†: in some seed the attack's own receipt does not pass; with more effort it might find more. ‡: it refines the "
+    "inverter's result and in some seed found nothing, so that there it is no evidence of its own. "
+    "†：有种子中该攻击自身的凭据未通过，更多投入可能找到更多。‡：它从逆变换网络的结果出发，有种子中一无所获，不构成独立证据。"
 )
 """Beside every table of attacks."""
 
@@ -92,7 +93,9 @@ def attack_figure(row: Row, name: str) -> str:
     if mse is None:
         return NOTHING
     told = mse.text(4) if ssim is None else f"{mse.text(4)} ({ssim.mean:.3f})"
-    return told if row.attack_proven(name) else f"{told} †"
+    if row.attack_proven(name):
+        return told
+    return f"{told} {'‡' if row.attack_kept_start(name) else '†'}"
 
 
 def waves_table(rows: Sequence[Row]) -> str:

@@ -89,8 +89,14 @@ def _comparison(
         f"; on passing receipts in {each['study']}, which does not decide: {proven_words(each)}" for each in others
     )
     standing = _standing(threshold, gain, ci95, None if record["at_least"] and not met else met, why)
-    confirmed = [each["study"] for each in others if met and _reaches(each, target)]
+    confirmed = [_confirmed(each, record) for each in others if met and _reaches(each, target)]
     return {**standing, "proven": passing, "screened": screened, "confirmed_in": confirmed}
+
+
+def _confirmed(record: Mapping[str, Any], decides: Mapping[str, Any]) -> str:
+    """The study, and what it was against where that is less than the study that decides has."""
+    fewer = record["methods"]["b"] if set(record["methods"]["b"]) < set(decides["methods"]["b"]) else ()
+    return f"{record['study']} (against {' and '.join(fewer)} alone)" if fewer else str(record["study"])
 
 
 def _reaches(record: Mapping[str, Any], target: Mapping[str, Any]) -> bool:

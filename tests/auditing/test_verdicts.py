@@ -90,6 +90,18 @@ def test_headline__attacks_are_compared_on_the_images_all_of_them_rebuilt() -> N
     assert (found["mse"], found["compared_mse"]) == pytest.approx((0.03, 0.01))
 
 
+def test_headline__attacks_on_all_images_are_compared_on_all_of_them() -> None:
+    """That a search rebuilt fewer must not decide between two inverters."""
+    large = finished("large", 0.1, errors=(0.05, 0.01, 0.05, 0.01))
+    inverter = finished("inverter", 0.1, errors=(0.01, 0.09, 0.01, 0.09))
+    search = finished("search", 0.1, errors=(0.06, 0.06), positions=(0, 2))
+    found = headline(attack_entries([inverter, large, search]), ["inverter", "large", "search"])
+    assert found is not None and (found["attack"], found["mse"]) == ("large", pytest.approx(0.03))
+    strong = finished("search", 0.1, errors=(0.04, 0.04), positions=(0, 2))
+    found = headline(attack_entries([inverter, large, strong]), ["inverter", "large", "search"])
+    assert found is not None and found["attack"] == "search"
+
+
 def test_headline__a_miscalibrated_attack_does_not_choose_the_images() -> None:
     cheat = finished("cheat", 0.1, beats_floor=True, errors=(0.0,), positions=(3,))
     entries = attack_entries([finished("a", 0.1, errors=(0.1, 0.3)), cheat])

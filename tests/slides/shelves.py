@@ -31,7 +31,8 @@ def write_summary(root: Path, *, seeds: int = 3) -> dict[str, Any]:
     methods = ("noise", "kmeans_published", "kmeans_best", "sound", "seed_slot", "seed_gated", "sound_arl")
     cells = [
         {
-            "study": "main-cifar10", "cell": f"{method}-{step}-{seed}", "config_hash": "0" * 12,
+            "study": "main-cifar10", "shown_in": "main-cifar10", "strength": f"{0.1 * step:g}",
+            "cell": f"{method}-{step}-{seed}", "config_hash": "0" * 12,
             "commit": "0123456789abcdef0123456789abcdef01234567", "method": method, "data": "cifar10", "seed": seed,
             "epochs": 40, "lambda": 0.1 * step, "sigma": 0.1, "accuracy": 0.8 + 0.02 * step + 0.01 * chance.random(),
             "mse": 0.03 - 0.004 * step + 0.002 * chance.random(), "budget": "standard",

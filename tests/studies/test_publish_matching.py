@@ -9,21 +9,20 @@ from studies.publish_matching import (
     NotComparableError,
     Side,
     match,
-    readable,
 )
 
-SOUND: Side = {s: {"sound": [(0.80, 0.04 + s / 1000), (0.90, 0.02 + s / 1000)]} for s in (0, 1, 2)}
-NOISE: Side = {s: {"noise": [(0.82, 0.02), (0.92, 0.01 + s / 1000)]} for s in (0, 1, 2)}
+SOUND: Side = {s: [(0.80, 0.04 + s / 1000), (0.90, 0.02 + s / 1000)] for s in (0, 1, 2)}
+NOISE: Side = {s: [(0.82, 0.02), (0.92, 0.01 + s / 1000)] for s in (0, 1, 2)}
 
 
-def oracle(side: Side, name: str, seed: int, accuracy: float) -> float:
-    points = sorted(side[seed][name])
+def oracle(side: Side, seed: int, accuracy: float) -> float:
+    points = sorted(side[seed])
     return float(np.interp(accuracy, [a for a, _ in points], [m for _, m in points]))
 
 
 def test_match__equals_interpolation_and_t_interval_of_other_libraries() -> None:
     found = match(SOUND, NOISE, accuracies=[0.85])
-    logs = [math.log(oracle(SOUND, "sound", s, 0.85) / oracle(NOISE, "noise", s, 0.85)) for s in (0, 1, 2)]
+    logs = [math.log(oracle(SOUND, s, 0.85) / oracle(NOISE, s, 0.85)) for s in (0, 1, 2)]
     low, high = scipy.stats.t.interval(0.95, 2, loc=np.mean(logs), scale=scipy.stats.sem(logs))
     assert found.decisive.gain == pytest.approx(math.exp(np.mean(logs)), rel=1e-9)
     assert found.decisive.ci95 == pytest.approx((math.exp(low), math.exp(high)), rel=1e-6)
@@ -55,7 +54,7 @@ def test_match__one_seed_has_a_gain_and_no_interval() -> None:
 
 def test_match__seeds_without_a_partner_or_a_shared_stretch_are_left_out_named_and_leave_it_undecided() -> None:
     """Seed 2 is left out because of its own figures: the others must not decide without it."""
-    noise = {**NOISE, 2: {"noise": [(0.95, 0.2), (0.96, 0.1)]}, 7: NOISE[0]}
+    noise = {**NOISE, 2: [(0.95, 0.2), (0.96, 0.1)], 7: NOISE[0]}
     found = match(SOUND, noise)
     assert found.seeds == (0, 1) and found.decisive.ci95 is not None and found.decisive.ci95[0] > 1
     assert {each.matched.outcome for each in (found.decisive, *found.across)} == {"undecided"}
@@ -66,8 +65,8 @@ def test_match__seeds_without_a_partner_or_a_shared_stretch_are_left_out_named_a
     ("other", "message"),
     [
         ({5: NOISE[0]}, "no seed in common"),
-        ({0: {"noise": [(0.92, 0.02), (0.95, 0.01)]}}, r"0 80.0–90.0 %, .* against seed 0 92.0–95.0 %\)"),
-        ({0: {"n": [(0.80, 0.2), (0.82, 0.1)]}, 1: {"n": [(0.85, 0.2), (0.9, 0.1)]}}, "all of the seeds 0, 1"),
+        ({0: [(0.92, 0.02), (0.95, 0.01)]}, r"0 80.0–90.0 %, .* against seed 0 92.0–95.0 %\)"),
+        ({0: [(0.80, 0.2), (0.82, 0.1)], 1: [(0.85, 0.2), (0.9, 0.1)]}, "all of the seeds 0, 1"),
     ],
 )
 def test_match__nothing_shared_is_said_and_nothing_is_extrapolated(other: Side, message: str) -> None:
@@ -75,24 +74,8 @@ def test_match__nothing_shared_is_said_and_nothing_is_extrapolated(other: Side, 
         match(SOUND, other)
 
 
-def test_match__an_envelope_takes_the_best_method_at_each_accuracy_and_seed() -> None:
-    low, high = [(0.80, 0.03), (0.85, 0.01)], [(0.84, 0.02), (0.90, 0.015)]
-    envelope = {s: {"early": low, "late": high} for s in (0, 1, 2)}
-    assert readable(envelope[0]) == [(0.80, 0.90)]
-    at_82 = match(SOUND, envelope, accuracies=[0.82]).decisive
-    at_845 = match(SOUND, envelope, accuracies=[0.845]).decisive
-    assert set(at_82.best_b.values()) == {"early"} and set(at_845.best_b.values()) == {"late"}
-    assert at_845.matched.mse_second[0] == pytest.approx(0.02 - 0.005 * 0.005 / 0.06)
-
-
-def test_match__a_gap_in_an_envelope_is_not_read() -> None:
-    envelope = {s: {"low": [(0.80, 0.03), (0.82, 0.02)], "high": [(0.86, 0.02), (0.90, 0.01)]} for s in (0, 1)}
-    found = match(SOUND, envelope, accuracies=[0.84])
-    assert found.overlap == (0.86, 0.90) and found.chosen == FROM_OVERLAP
-
-
 def test_match__a_side_more_accurate_than_the_other_ever_is_counts_with_its_least_accurate_run() -> None:
-    weak = {s: {"noise": [(0.5, 0.02), (0.6 + s / 100, 0.01)]} for s in (0, 1, 2)}
+    weak = {s: [(0.5, 0.02), (0.6 + s / 100, 0.01)] for s in (0, 1, 2)}
     found = match(SOUND, weak)
     assert (found.at_least, found.chosen, found.seeds) == (True, FROM_OVERLAP, (0, 1, 2))
     assert found.overlap == (0.5, 0.6) and found.decisive.matched.outcome == "better"
@@ -103,19 +86,19 @@ def test_match__a_side_more_accurate_than_the_other_ever_is_counts_with_its_leas
 @pytest.mark.parametrize("mse", [0.04, 0.2])
 def test_match__a_lower_bound_never_says_worse_nor_equal(mse: float) -> None:
     """And it is not replaced by the seeds that happen to overlap."""
-    strong: Side = {s: {"noise": [(0.5, mse), (0.6, mse / 2)]} for s in (0, 1, 2)}
+    strong: Side = {s: [(0.5, mse), (0.6, mse / 2)] for s in (0, 1, 2)}
     found = match(SOUND, strong)
     assert found.at_least and found.decisive.matched.outcome == "undecided"
-    assert match(SOUND, {**strong, 0: {"noise": [(0.5, mse), (0.92, 0.001)]}}).seeds == (0, 1, 2)
+    assert match(SOUND, {**strong, 0: [(0.5, mse), (0.92, 0.001)]}).seeds == (0, 1, 2)
 
 
 def test_match__the_second_side_is_never_read_at_accuracies_above() -> None:
     with pytest.raises(NotComparableError, match="no stretch"):
-        match({0: {"noise": [(0.5, 0.02), (0.6, 0.01)]}}, {0: SOUND[0]})
+        match({0: [(0.5, 0.02), (0.6, 0.01)]}, {0: SOUND[0]})
 
 
 def test_match__one_dominating_seed_joins_the_others_as_a_lower_bound() -> None:
-    sound = {**SOUND, 1: {"sound": [(0.95, 0.05), (0.96, 0.03)]}}
+    sound = {**SOUND, 1: [(0.95, 0.05), (0.96, 0.03)]}
     found = match(sound, NOISE, accuracies=[0.85])
     assert found.seeds == (0, 1, 2) and found.at_least and found.decisive.matched.accuracy == 0.85
     assert found.decisive.matched.mse_first == pytest.approx((0.030, 0.05, 0.032))

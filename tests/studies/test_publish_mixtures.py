@@ -101,3 +101,31 @@ def test_verdict_across__ends_where_own_runs_end_or_where_ssim_says_otherwise(
     read = [(0.8, 0.3, "better"), (0.82, 0.3, "better"), (0.85, ssim_at_85, "better"), (0.9, 0.3, "undecided")]
     across = [{"accuracy": at, "outcome": said, "ssim_a": ssim, "ssim_b": 0.4} for at, ssim, said in read]
     assert verdict_across({**across[1], "across": across, "own_until": own_until, "at_least": False}) == told
+
+
+def test_publish__an_envelope_is_one_curve(tmp_path: Path) -> None:
+    """A member that reaches less far must not be read where a run of another beats it in both figures."""
+    more = """
+[[method]]
+name = "kmeans_published"
+settings = { "surrogate.name" = "kmeans" }
+matrix = { lambda = [9.0] }
+"""
+    figures = {**RUNS, "kmeans_published": (0.78, 0.025), "sound": (0.79, 0.05)}
+    root = repository(tmp_path, MIXED.replace("0.84", "0.79") + more)
+    fill(root, "main-cifar10", lambda cell: figures[cell.method])
+    publish(root)
+    found = summary(root)["comparisons"]["cifar10"]["sound_vs_kmeans_best"]
+    assert found["accuracy"] == found["overlap"][0] == pytest.approx(0.80), "not 79 %, where one member alone is read"
+    assert found["mse_b"] == pytest.approx([0.03] * 3)
+    assert set(found["best_b"].values()) == {"kmeans_constant"}
+    assert found["methods"]["b"] == ["kmeans_constant", "kmeans_published"]
+
+
+def test_publish__own_runs_that_a_mixture_beats_are_not_on_the_curve(tmp_path: Path) -> None:
+    """The second setting has 84 % and less MSE than a half of each neighbour: the curve's own runs end at 82 %."""
+    figures = {0.1: (0.82, 0.05), 0.2: (0.84, 0.03)}
+    root = repository(tmp_path, MIXED.replace("lambda = [0.1]", "lambda = [0.1, 0.2]"))
+    fill(root, "main-cifar10", lambda cell: figures.get(cell.lambd, RUNS[cell.method]))
+    publish(root)
+    assert summary(root)["comparisons"]["cifar10"]["sound_vs_kmeans_best"]["own_until"] == pytest.approx(0.82)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from studies.publish import publish
 
-from attention_cem.studies import Cell
+from attention_cem.studies import Cell, load_study
 from tests.studies.publishing import MAIN, figures, fill, page, repository, summary
 
 SCREENED = MAIN.replace('budget = "standard"', 'budget = "screening"')
@@ -40,7 +40,7 @@ def test_proven__a_screened_target_names_the_study_that_meets_it_on_receipts(tmp
     assert "| yes, by screening; on receipts in finalists-cifar10 |" in page(root, "README")
     assert "by attacks that prove nothing yet; for 1 of these another study says so on passing receipts, " in text
     assert "On passing receipts (`finalists-cifar10`, a standard audit) `sound` has 1.51× the MSE of `kmeans_b" in text
-    assert "；在凭据全部通过的 `finalists-cifar10` 中，`sound` 为 1.51 倍（更好）" in text
+    assert "；在凭据全部通过的 `finalists-cifar10` 中，`sound` 为 1.51 倍（1." in text
 
 
 @pytest.mark.parametrize("spoil", ["receipt", "seed", "budget", "gain"])
@@ -98,7 +98,7 @@ def test_proven__the_page_says_what_screening_missed(tmp_path: Path) -> None:
     root = both(tmp_path)
     fill(root, "finalists-cifar10", lower)
     text = front(root)
-    assert "; its worst cases lie -10 to -10 % from what screening said.\n" in text
+    assert "; the study's worst cases lie -10 to -10 % from what screening said.\n" in text
     lines = [line for line in page(root, "main").splitlines() if "| -10 % |" in line]
     assert len(lines) == 12 and all("finalists-cifar10 · `" in line for line in lines)
     assert lines[0].startswith("| noise | 0 | 3 | 0.00")
@@ -120,3 +120,49 @@ def test_proven__an_attack_that_does_not_say_whether_its_receipt_passes_is_marke
     root = both(tmp_path)
     fill(root, "finalists-cifar10", more={"attacks": {"inverter": {"mse": 0.05, "ssim": 0.1}}})
     assert "| 0.0500 ± 0.0000 (0.100) † |\n" in front(root)
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_proven__an_attack_that_kept_its_start_has_a_mark_of_its_own(tmp_path: Path, old: bool) -> None:
+    """Older results do not say so: their figures do, equal up to rounding, or no step at all."""
+    entry = {"mse": 0.05, "ssim": 0.1, "status": "passed", "reason": ""}
+    kept = {**entry, "status": "passed" if old else "kept its start", "reason": "no change; weight 0, 0 steps"}
+    attacks = {
+        "inverter": entry,
+        "gan_inverter": {**kept, "mse": 0.0500001},
+        "optimisation_from_inverter": {**kept, "mse": 0.06},
+    }
+    root = both(tmp_path)
+    fill(root, "finalists-cifar10", more={"attacks": attacks})
+    text = front(root)
+    assert "| 0.0500 ± 0.0000 (0.100) | 0.0500 ± 0.0000 (0.100) ‡ | 0.0600 ± 0.0000 (0.100) ‡ |\n" in text
+    assert "‡: it refines the inverter's result" in text and "‡：" in page(root, "main")
+
+
+def test_proven__audits_that_are_not_settled_are_counted_and_named(tmp_path: Path) -> None:
+    root = both(tmp_path)
+    fill(root, "finalists-cifar10")
+    assert "more effort will find more" not in front(root)
+    unsettled = {"warnings": ["not settled: the second half changed it by -2.1 %: more effort will find more"]}
+    first = next(
+        cell.id for cell in load_study(root / "studies/finalists-cifar10.toml").cells if cell.method == "sound"
+    )
+    fill(root, "finalists-cifar10", keep=lambda cell: cell.id == first, more=unsettled)
+    text = front(root)
+    assert "; 1 of its audits say of themselves that more effort will find more" in text
+    assert "1 of 36 audits (`sound` seed 0) call themselves not settled" in text and "自称尚未定论" in text
+
+
+def test_proven__the_worst_case_is_the_lowest_of_the_passing_inverters(tmp_path: Path) -> None:
+    entry = {"mse": 0.9, "ssim": 0.1, "psnr": 9.0, "ci95": [0.8, 1.0], "status": "passed"}
+    attacks = {
+        "inverter": entry,
+        "inverter_large": {**entry, "mse": 1e-4},
+        "optimisation": {**entry, "mse": 1e-6},
+        "gan_inverter": {**entry, "mse": 1e-5, "status": "under-trained"},
+    }
+    root = both(tmp_path)
+    fill(root, "finalists-cifar10", more={"attacks": attacks, "attack": "inverter"})
+    publish(root)
+    cells = [cell for cell in summary(root)["cells"] if cell["study"] == "finalists-cifar10"]
+    assert {(cell["attack"], cell["mse"]) for cell in cells} == {("inverter_large", 1e-4)}

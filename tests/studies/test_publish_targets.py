@@ -198,6 +198,4 @@ def test_publish__the_front_page_marks_where_it_was_read_and_says_it_in_chinese(
     fill(root, "main-cifar10")
     publish(root)
     front = (root / "README.md").read_text(encoding="utf-8")
-    assert (
-        " (lowest) |" in front and "与最好的 k-means CEM 相比" in front and "`sound`（黑色边缘，不含注意力）" in front
-    )
+    assert " (lowest) |" in front and "上与最好的 k-means CEM" in front and "`sound`（黑色边缘，不含注意力）" in front

@@ -60,10 +60,11 @@ AUDIT_FILE = "audit.json"
 
 _DEFINITIONS = {
     **DEFINITIONS,
-    "headline": "worst case: the lowest MSE over attacks with a passing receipt, compared on the test images that all "
-    "of them rebuilt (compared_mse); its figures are over the images that its attack rebuilt (images); an "
-    "under-trained attack that does better still takes its place and is marked, and so is a headline without one "
-    "passing attack that rebuilds unseen images; a miscalibrated attack never counts, nor one that kept its start",
+    "headline": "worst case: the lowest MSE over attacks with a passing receipt; one that rebuilt fewer test images "
+    "than others is compared on the images that all of them rebuilt (compared_mse); its figures are over the images "
+    "that its attack rebuilt (images); an under-trained attack that does better still takes its place and is marked, "
+    "and so is a headline without one passing attack that rebuilds unseen images; a miscalibrated attack never counts, "
+    "nor one that kept its start",
     "status": "passed: converged and calibrated; under-trained: not so, the true worst case may be lower; "
     "kept its start: refining another attack's result found nothing, so it is no evidence beyond that attack; "
     "miscalibrated: beats the mean image on a constant client, so its figures mean nothing",

@@ -86,7 +86,7 @@ def _compared(entry: Mapping[str, Any]) -> float:
 
 
 def headline(entries: Sequence[Mapping[str, Any]], rebuilding: Collection[str]) -> dict[str, Any] | None:
-    """The worst case: the lowest MSE among attacks with a passing receipt, on the images they all rebuilt.
+    """The worst case: the lowest MSE among attacks with a passing receipt, on the images that those compared rebuilt.
 
     The figures are over all images its attack rebuilt; ``images`` says how many.
     An under-trained attack that already does better takes its place, marked as such: what it rebuilt is rebuilt, and
@@ -101,7 +101,10 @@ def headline(entries: Sequence[Mapping[str, Any]], rebuilding: Collection[str]) 
     usable = [entry for entry in entries if entry["status"] not in (MISCALIBRATED, KEPT_START)]
     if not usable:
         return None
-    worst = min(usable, key=_compared)
+    # Attacks on as many images as any by all of these; those on fewer by the images that all have.
+    most = max(entry["images"] for entry in usable)
+    widest = min((entry for entry in usable if entry["images"] == most), key=lambda entry: float(entry["mse"]))
+    worst = min((widest, *(entry for entry in usable if entry["images"] < most)), key=_compared)
     fair = any(entry["status"] == PASSED and entry["name"] in rebuilding for entry in entries)
     status = worst["status"] if fair else UNDER_TRAINED
     if status == PASSED:
