@@ -70,6 +70,9 @@ HOSTILE = [
     ({"kind": "layer", "layer": "Module", "arguments": {}, "weights": "a", "inputs": [], "options": {}}, "not supp"),
     ({"kind": "layer", "layer": "Linear", "arguments": {"in_features": 10**9, "out_features": 10**9}, "weights": "a",
       "inputs": [{"step": 0}], "options": {}}, "not stored"),
+    ({"kind": "layer", "layer": "Linear", "arguments": {"in_features": 9, "out_features": 9, "device": "cpu"},
+      "weights": "a", "inputs": [{"step": 0}], "options": {}}, "must not choose its device or dtype"),
+    ({"kind": "function", "function": ["x"], "inputs": [], "options": {}}, "not supported"),
 ]  # fmt: skip
 
 
@@ -77,6 +80,16 @@ HOSTILE = [
 def test_build_client__refuses_hostile_steps(step: dict, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         build_client({"version": 1, "steps": [{"kind": "input"}, step], "output": {"step": 1}}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"), [("pow", [7, 10**9]), ("mul", [[0], 10**12]), ("mul", [2**50, 2**50]), ("add", ["a", "b"])]
+)
+def test_rebuilt_client__computes_nothing_large_without_a_tensor(name: str, inputs: list) -> None:
+    step = {"kind": "function", "function": f"operator.{name}", "inputs": inputs, "options": {}}
+    client = build_client({"version": 1, "steps": [{"kind": "input"}, step], "output": {"step": 0}}, {})
+    with pytest.raises(ValueError, match="a tensor or small numbers are expected"):
+        client(torch.zeros(1, 3, 4, 4))
 
 
 def test_build_client__refuses_misshapen_weights_and_other_versions() -> None:

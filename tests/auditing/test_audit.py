@@ -23,12 +23,15 @@ from attention_cem.attacks import (
     InverterAttack,
     NearestNeighbourAttack,
     OptimisationAttack,
+    RidgeAttack,
     SealBrokenError,
     TrainingPlan,
 )
 from attention_cem.auditing import AUDIT_FILE, BUDGETS, AuditObserver, Budget, audit, budgets, named_budget
 from attention_cem.defences import AdversarialInverter, DefenceStack, GaussianNoise
 from attention_cem.testing.hiding_client import train_hiding_client
+from attention_cem.training.file_lock import locked
+from attention_cem.training.folder_lock import FolderBusyError
 from tests.attacks.helpers import blind_client, challenge_for, identity_client, noise, small_data
 
 PLAN = TrainingPlan(epochs=1, batch_size=16, lr=3e-3)
@@ -266,6 +269,40 @@ def test_audit__stopped_before_its_calibration_is_known_keeps_the_attack(
     assert stored.read_bytes() == before
 
 
+def test_audit__one_at_a_time_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=60, test=20))
+    monkeypatch.setattr("attention_cem.training.folder_lock.locked", lambda path, patience: locked(path, 0.0))
+    (tmp_path / "out").mkdir()
+    with locked(tmp_path / "out" / "audit.lock"), pytest.raises(FolderBusyError, match="another process audits into"):
+        audit(tmp_path / "c", tmp_path / "out", budget=TINY, device="cpu")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["audit.lock"]
+
+
+def test_audit__what_was_refined_from_another_attack_is_not_kept(tmp_path: Path) -> None:
+    challenge_for(tmp_path / "c", identity_client(), noise(0.02), small_data(train=60, test=20))
+
+    def refined_from(epochs: int) -> Any:
+        first = InverterAttack(replace(PLAN, epochs=epochs), width=8, blocks=0)
+        then = OptimisationAttack(steps=4, images=10, start_from="inverter")
+        budget = Budget("b", (("inverter", first), ("refined", then)), bound_images=0, membership_epochs=0)
+        kept: dict[str, bool] = {}
+        watcher = AuditObserver()
+        watcher.attack_done = lambda row, was: kept.update({row["name"]: was})  # type: ignore[method-assign]
+        audit(tmp_path / "c", tmp_path / "out", budget=budget, device="cpu", observer=watcher)
+        return kept
+
+    assert refined_from(1) == {"inverter": False, "refined": False}
+    assert refined_from(1) == {"inverter": True, "refined": True}
+    assert refined_from(2) == {"inverter": False, "refined": False}
+
+
+def test_audit__one_test_image_has_a_record_without_bounds(tmp_path: Path) -> None:
+    challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=60, test=1))
+    one = Budget("one", (("ridge", RidgeAttack()),), bound_images=60, fisher_images=0, membership_epochs=0)
+    record = audit(tmp_path / "c", tmp_path / "out", budget=one, device="cpu")
+    assert record["bounds"]["reason"] == "a bound needs two test images or more, there is one"
+
+
 def test_audit__altered_challenge_or_answers_are_refused(tmp_path: Path) -> None:
     challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=60, test=20))
     path = tmp_path / "c" / "answers" / "answers.safetensors"
@@ -290,7 +327,10 @@ def test_named_budget__fits_the_challenge(tmp_path: Path) -> None:
     fought = challenge_for(tmp_path / "fought", identity_client(), DefenceStack([GaussianNoise(0.1), adversary]), data)
     for name in BUDGETS:
         assert not any(attack.needs_white_box for _, attack in named_budget(name, closed).attacks)
-    assert "inverter_from_adversary" in dict(named_budget("thorough", fought).attacks)
+    tuned = dict(named_budget("thorough", fought).attacks)["inverter_from_adversary"]
+    assert isinstance(tuned, InverterAttack) and (tuned.width, tuned.blocks) == (4, 0)
+    calibrating = tuned.for_calibration()  # the same network, from a random start
+    assert isinstance(calibrating, InverterAttack) and (calibrating.width, calibrating.start) == (4, "random")
     thorough = dict(named_budget("thorough", fought).attacks)
     epochs = [each.plan.epochs for name, each in thorough.items() if isinstance(each, InverterAttack)]
     assert sorted(epochs)[1] >= 100  # all but the short one that stands for a quick audit

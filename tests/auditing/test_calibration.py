@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from attention_cem.attacks import ClassMeanAttack
+from attention_cem.attacks import ClassMeanAttack, RidgeAttack
 from attention_cem.auditing import calibration
 from attention_cem.auditing.calibration import Calibration, calibrate
+from attention_cem.data import synthetic_images
 from attention_cem.training.file_lock import locked
 from tests.attacks.helpers import challenge_for, identity_client, noise, small_data
 
@@ -70,6 +71,31 @@ def test_calibrate__what_was_found_on_another_kind_of_device_is_not_taken(tmp_pa
     calibrate(ClassMeanAttack(), challenge, device=torch.device("cpu"), **options)
     (stored,) = (tmp_path / "shared").glob("*.json")
     assert json.loads(stored.read_text())["key"]["device"] == "cpu"
+
+
+@pytest.mark.parametrize("damaged", ["{", "{}", '{"calibration": 3}', '{"calibration": {"passed": true}}'])
+def test_calibrate__a_damaged_file_is_made_again(tmp_path: Path, damaged: str) -> None:
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=40, test=10))
+    options: dict[str, Any] = {"most_images": 40, "cache": tmp_path / "shared", "progress": lambda *_: None}
+    first = calibrate(ClassMeanAttack(), challenge, device=torch.device("cpu"), **options)
+    (stored,) = (tmp_path / "shared").glob("*.json")
+    stored.write_text(damaged)
+    assert calibrate(ClassMeanAttack(), challenge, device=torch.device("cpu"), **options) == first
+    assert json.loads(stored.read_text())["calibration"]["passed"] is first.passed
+
+
+def test_calibrate__classes_of_one_image_each(tmp_path: Path) -> None:
+    data = synthetic_images(num_train=40, num_test=40, size=16, num_classes=40)
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), data)
+    assert int(challenge.attacker_images().limit(40).labels.bincount().max()) == 1
+    options: dict[str, Any] = {"most_images": 40, "cache": tmp_path / "shared", "progress": lambda *_: None}
+    assert calibrate(RidgeAttack(), challenge, device=torch.device("cpu"), **options).passed
+
+
+def test_beyond_chance__few_images_prove_no_knowledge() -> None:
+    few, many = torch.tensor([-0.01, 0.005, -0.01]), torch.full((1000,), -0.01) + 0.01 * torch.randn(1000)
+    assert not calibration._beyond_chance(few, 0.001) and calibration._beyond_chance(many, 0.001)
+    assert not calibration._beyond_chance(torch.tensor([-1.0]), 0.001)
 
 
 def test_calibrate__a_worker_that_failed_leaves_the_work_to_the_next(

@@ -9,11 +9,18 @@ import torch
 from torch import nn
 
 from attention_cem.attacks import Challenge, SealBrokenError
+from attention_cem.attacks.attacker_data import load_attacker_data
 from attention_cem.attacks.challenge import ANSWERS_FOLDER
 from attention_cem.attacks.sealed_folder import sha256_of
 from attention_cem.auditing import Answers, write_challenge
 from attention_cem.data import to_float
-from attention_cem.defences import DefenceStack, FeatureDropout, GaussianNoise, InformationBottleneck
+from attention_cem.defences import (
+    AdversarialInverter,
+    DefenceStack,
+    FeatureDropout,
+    GaussianNoise,
+    InformationBottleneck,
+)
 from attention_cem.splitting import build_split_model
 from tests.attacks.helpers import challenge_for, identity_client, noise, small_data
 
@@ -129,6 +136,51 @@ def test_challenge__tampered_folder_is_refused_by_name_and_hash(folder: Path, ho
     TAMPERING[how](folder)
     with pytest.raises(SealBrokenError, match=told):
         Challenge(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"about": [1, 2]}, "about: expected an object, got list"),
+        ({"accuracy": "high"}, "accuracy: expected a number from 0 to 1, or null, got 'high'"),
+        ({"accuracy": float("nan")}, "accuracy: expected a number from 0 to 1"),
+        ({"defence": None}, "defence: expected an object with a list of defences"),
+        ({"z_shape": [float("inf")]}, "misstates cannot convert float infinity"),
+        ({"test_images": 0}, "test_images: expected a whole number from 1"),
+        ({"threat_model": {"white_box": True, "test_draws": 0}}, "test_draws: expected a whole number from 1"),
+        ({"threat_model": {"white_box": True, "test_draws": 10**9}}, r"has shape \(1, 20, 12, 8, 8\), expected"),
+        ({"class_names": ["a"] * 400_000}, "names 400000 classes of images"),
+    ],
+)
+def test_challenge__a_manifest_that_misstates_something_is_refused(folder: Path, change: dict, told: str) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, **change}))
+    with pytest.raises(SealBrokenError, match=told):
+        Challenge(folder)
+
+
+def test_challenge__a_defence_larger_than_its_file_is_not_built(tmp_path: Path) -> None:
+    adversary = AdversarialInverter(weight=1.0, z_shape=(12, 8, 8), image_shape=(3, 16, 16), width=4, blocks=0)
+    challenge_for(tmp_path / "c", identity_client(), DefenceStack([adversary]), small_data(train=40, test=20))
+    file = tmp_path / "c" / "manifest.json"
+    file.write_text(file.read_text().replace('"width": 4', '"width": 40000'))
+    with pytest.raises(SealBrokenError, match=r"described with \d+ bytes of weights, the file has"):
+        Challenge(tmp_path / "c").stack()
+
+
+def test_challenge__a_client_that_is_not_the_one_behind_the_features_is_refused(tmp_path: Path) -> None:
+    client = nn.Sequential(identity_client(), nn.Conv2d(12, 12, 1))
+    challenge_for(tmp_path / "c", client, noise(0.1), small_data(train=40, test=20))
+    load_attacker_data(Challenge(tmp_path / "c"), torch.device("cpu"))
+    with torch.no_grad():
+        client[1].weight.zero_()
+    other = challenge_for(tmp_path / "other", client, noise(0.1), small_data(train=40, test=20))
+    manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("c", "other")]
+    shutil.copy(other.folder / "client.safetensors", tmp_path / "c" / "client.safetensors")
+    manifests[0]["files"]["client.safetensors"] = manifests[1]["files"]["client.safetensors"]
+    (tmp_path / "c" / "manifest.json").write_text(json.dumps(manifests[0]))
+    with pytest.raises(SealBrokenError, match="is not the one behind its features"):
+        load_attacker_data(Challenge(tmp_path / "c"), torch.device("cpu"))
 
 
 def test_challenge__a_manifest_cannot_point_outside_its_folder(folder: Path) -> None:

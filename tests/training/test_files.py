@@ -31,27 +31,19 @@ def test_new_folder__a_failure_leaves_nothing(tmp_path: Path, error: type[BaseEx
     assert list(tmp_path.iterdir()) == []
 
 
-def test_new_folder__what_a_killed_process_of_the_same_number_left_is_not_taken_over(tmp_path: Path) -> None:
-    leftover = tmp_path / f".target.{os.getpid()}"
-    leftover.mkdir()
-    (leftover / "old.txt").write_text("old")
-    with new_folder(tmp_path / "target"):
-        pass
-    assert list((tmp_path / "target").iterdir()) == [] and not leftover.exists()
-
-
 def test_new_folder__what_a_killed_process_left_is_removed_and_what_another_is_at_is_not(tmp_path: Path) -> None:
-    killed, at_work, just_begun, of_another_target = (
-        tmp_path / name for name in (".target.1", ".target.2", ".target.3", ".target.b.1")
+    names = (".target.1{}", ".target.2{}", ".target.3{}", ".target.b.1{}", ".target.2023")
+    killed, at_work, just_begun, of_another, of_a_user = (
+        tmp_path / name.format(".unfinished-folder") for name in names
     )
-    for folder in (killed, at_work, just_begun, of_another_target):
+    for folder in (killed, at_work, just_begun, of_another, of_a_user):
         folder.mkdir()
         (folder / "half.bin").write_bytes(b"half")
-    for folder in (killed, at_work, of_another_target):
-        os.utime(folder, (0, 0))
+        if folder != just_begun:
+            os.utime(folder, (0, 0))
     with in_work(at_work), new_folder(tmp_path / "target"):
         pass
-    assert set(tmp_path.iterdir()) == {tmp_path / "target", at_work, just_begun, of_another_target}
+    assert set(tmp_path.iterdir()) == {tmp_path / "target", at_work, just_begun, of_another, of_a_user}
 
 
 def test_new_folder__is_in_work_until_it_has_its_name(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from attention_cem.attacks.base import seeded
 from attention_cem.attacks.challenge import Challenge
 from attention_cem.attacks.readings import Reading, mean_of
+from attention_cem.attacks.sealed_folder import SealBrokenError
+from attention_cem.attacks.subset import spread_positions
 from attention_cem.data import Augment, to_float
 from attention_cem.data.image_set import ImageSet
 from attention_cem.data.stratified import stratified_indices
@@ -18,6 +20,8 @@ from attention_cem.defences import DefenceStack
 _MOST_VALIDATION = 2000
 _VALIDATION_SHARE = 0.1
 _SPLIT_SEED = 0
+_COMPARED = 64
+_ROUNDING = 1e-3
 
 
 @dataclass(eq=False)
@@ -69,17 +73,21 @@ class AttackerData:
         if self.stack is not None or self.releases > 1:
             return self.read(index), x
         draw = torch.randint(len(self.features), index.shape, device=index.device)
-        return self.features[draw, index], x
+        return self._alone(self.features[draw, index]), x
 
     def read(self, index: Tensor) -> Tensor:
         """A reading ``(B, *z)`` of the images at ``index``: fresh releases if white-box, of the stored ones else."""
         if self.stack is not None:
             return _read(self.stack, self.features[0, index], self.releases, self.reading)
         if self.releases == 1:
-            return self.features[0, index]
+            return self._alone(self.features[0, index])
         # any so many of the stored releases of each image
         draw = torch.rand(len(self.features), len(index), device=index.device).argsort(0)[: self.releases]
         return self.reading(self.features[draw, index])
+
+    def _alone(self, release: Tensor) -> Tensor:
+        """The reading of a single release."""
+        return release if self.reading is mean_of else self.reading(release[None])
 
     def training_features(self) -> Tensor:
         """One reading of every training image, ``(N, *z)``."""
@@ -129,6 +137,7 @@ def load_attacker_data(
     if challenge.white_box:
         client, stack = challenge.client().to(device), challenge.stack().to(device)
         clean = challenge.clean_features(device)
+        _check_client(challenge, stack, clean, released[0])
         if releases > 1:
             with torch.no_grad(), seeded(device, "validation releases"):
                 held_out = clean[validation_index.to(device)]
@@ -155,9 +164,29 @@ def load_attacker_data(
     )
 
 
+def _check_client(challenge: Challenge, stack: DefenceStack, clean: Tensor, released: Tensor) -> None:
+    """Refuse a client that is not the one behind the features: attacks trained on it would rebuild nothing.
+
+    Of some images, released features must not lie further from what the client makes of them than fresh releases do.
+    """
+    some = spread_positions(len(clean), _COMPARED)
+    with torch.no_grad(), seeded(clean.device, "client check"):
+        mine = clean[some.to(clean.device)]
+        shown, fresh, stored = stack.emission(mine), stack(mine), released[some].to(clean.device)
+        spread = stored.double().var(correction=0)
+        far, usual = ((each.double() - shown.double()).square().mean() for each in (stored, fresh))
+    if bool(far > 2 * usual + _ROUNDING * spread):
+        raise SealBrokenError(
+            f"the client in {challenge.folder} is not the one behind its features: of the attacker's own images it "
+            "makes others; write the challenge again"
+        )
+
+
 def _read(stack: DefenceStack, clean: Tensor, releases: int, reading: Reading) -> Tensor:
     """Fresh releases of clean features ``(B, *z)``, read together."""
-    return stack(clean) if releases == 1 else reading(torch.stack([stack(clean) for _ in range(releases)]))
+    if releases == 1 and reading is mean_of:
+        return stack(clean)
+    return reading(torch.stack([stack(clean) for _ in range(releases)]))
 
 
 def _split(owned: ImageSet) -> tuple[Tensor, Tensor]:

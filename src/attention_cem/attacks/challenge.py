@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from attention_cem.attacks.client_recipe import build_client
-from attention_cem.attacks.readings import Reading, mean_of, reading_against
+from attention_cem.attacks.readings import Reading, in_unit, mean_of, reading_against
 from attention_cem.attacks.sealed_folder import MANIFEST, SealBrokenError, open_sealed, read_json, sha256_of
 from attention_cem.data.image_set import ImageSet
 from attention_cem.data.pixels import to_float
@@ -27,6 +28,9 @@ CHALLENGE_VERSION = 1
 ANSWERS_FOLDER = "answers"
 _LARGEST_RECIPE = 64 * 2**20
 _MOST_VALUES = 2**26  # of one image or one z
+_MOST_IMAGES = 2**31
+_MOST_CLASS_PIXELS = 2**28
+_USUAL_SPREAD = (0.01, 100.0)
 _KEPT_AT_MOST = 2**30  # bytes of clean features; beyond, the attacks need the memory more
 
 
@@ -70,10 +74,17 @@ class Challenge:
             self.z_shape = _sizes(self.manifest["z_shape"])
             self.class_names = tuple(str(name) for name in self.manifest["class_names"])
             self.white_box = bool(self.manifest["threat_model"]["white_box"])
-            self.num_test = int(self.manifest["test_images"])
-            self.test_draws = int(self.manifest["threat_model"].get("test_draws", 1))
-        except (KeyError, TypeError, ValueError) as error:
+            self.num_test = _count(self.manifest["test_images"], "test_images")
+            self.test_draws = _count(self.manifest["threat_model"].get("test_draws", 1), "test_draws")
+            _check_words(self.manifest)
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise SealBrokenError(f"{self.folder / MANIFEST} lacks or misstates {error}") from error
+        if len(self.class_names) * math.prod(self.image_shape) > _MOST_CLASS_PIXELS:
+            raise SealBrokenError(
+                f"{self.folder / MANIFEST} names {len(self.class_names)} classes of images {self.image_shape}: more "
+                "than an attack could hold one image of each of"
+            )
+        self._shape_of("test_features.safetensors", "features", (self.test_draws, self.num_test, *self.z_shape))
         self._clean: tuple[torch.device, Tensor] | None = None
 
     @property
@@ -90,9 +101,21 @@ class Challenge:
         """Released features of the images to be rebuilt, ``(draws, N, *z)``: one or more releases of each image."""
         return self._tensor("test_features.safetensors", "features", (self.test_draws, self.num_test, *self.z_shape))
 
+    @cached_property
+    def unit(self) -> float:
+        """What readings are divided by: 1, or the spread of released features where that is very small or large.
+
+        Without it a client could hide everything from every attack by shrinking z: networks, searches and distances
+        have numbers of their own, of which z must not fall out.
+        """
+        spread = float(self.attacker_features().double().std(correction=0))
+        usual = spread == 0 or not math.isfinite(spread) or _USUAL_SPREAD[0] <= spread <= _USUAL_SPREAD[1]
+        return 1.0 if usual else spread
+
     def reading(self) -> Reading:
-        """What an attacker makes of several releases of one image; the mean where each image has but one."""
-        return mean_of if self.test_draws == 1 else reading_against(self.manifest["defence"]["defences"])
+        """What an attacker makes of the releases of one image, in `unit`; the mean where each image has but one."""
+        plain = mean_of if self.test_draws == 1 else reading_against(self.manifest["defence"]["defences"])
+        return plain if self.unit == 1 else in_unit(plain, self.unit)
 
     def test_reading(self) -> Tensor:
         """The releases of each image to be rebuilt read together, ``(N, *z)``."""
@@ -133,7 +156,13 @@ class Challenge:
         """The defence between client and server, with its learned parts (white-box challenges only)."""
         self._need_white_box()
         try:
-            stack = build_stack(self.manifest["defence"]["defences"])
+            described = self.manifest["defence"]["defences"]
+            with torch.device("meta"):  # there a hostile size costs nothing
+                size = sum(tensor.nbytes for tensor in build_stack(described).state_dict().values())
+            stored = (self.folder / "defence.safetensors").stat().st_size
+            if size > stored:
+                raise ValueError(f"it is described with {size} bytes of weights, the file has {stored}")
+            stack = build_stack(described)
             stack.load_state_dict(self._tensors("defence.safetensors"))
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise SealBrokenError(f"the defence in {self.folder} cannot be rebuilt: {error}") from error
@@ -168,20 +197,26 @@ class Challenge:
             )
 
     def _tensor(self, file: str, name: str, shape: tuple[int | None, ...]) -> Tensor:
+        self._shape_of(file, name, shape)
         try:
             with safe_open(self.folder / file, framework="pt") as stored:
-                tensor = stored.get_tensor(name)
+                return stored.get_tensor(name)
         except (SafetensorError, OSError) as error:
             raise SealBrokenError(f"{self.folder / file}: tensor {name!r} cannot be read: {error}") from error
-        fits = len(tensor.shape) == len(shape) and all(
-            want is None or have == want for have, want in zip(tensor.shape, shape, strict=True)
+
+    def _shape_of(self, file: str, name: str, shape: tuple[int | None, ...]) -> None:
+        """Refuse a tensor of another shape, by the file's header alone."""
+        try:
+            with safe_open(self.folder / file, framework="pt") as stored:
+                found = tuple(stored.get_slice(name).get_shape())
+        except (SafetensorError, OSError) as error:
+            raise SealBrokenError(f"{self.folder / file}: tensor {name!r} cannot be read: {error}") from error
+        fits = len(found) == len(shape) and all(
+            want is None or have == want for have, want in zip(found, shape, strict=True)
         )
         if not fits:
             expected = tuple("any" if size is None else size for size in shape)
-            raise SealBrokenError(
-                f"{self.folder / file}: tensor {name!r} has shape {tuple(tensor.shape)}, expected {expected}"
-            )
-        return tensor
+            raise SealBrokenError(f"{self.folder / file}: tensor {name!r} has shape {found}, expected {expected}")
 
     def _tensors(self, file: str) -> Mapping[str, Tensor]:
         try:
@@ -189,6 +224,23 @@ class Challenge:
                 return {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (not a dict)
         except (SafetensorError, OSError) as error:
             raise SealBrokenError(f"{self.folder / file} cannot be read: {error}") from error
+
+
+def _count(value: Any, name: str) -> int:
+    if type(value) is not int or not 1 <= value <= _MOST_IMAGES:
+        raise ValueError(f"{name}: expected a whole number from 1 to {_MOST_IMAGES}, got {value!r:.50}")
+    return value
+
+
+def _check_words(manifest: Mapping[str, Any]) -> None:
+    """What attacks do not need but records and reports repeat."""
+    about, accuracy, defence = manifest.get("about"), manifest.get("accuracy"), manifest["defence"]
+    if about is not None and not isinstance(about, Mapping):
+        raise ValueError(f"about: expected an object, got {type(about).__name__}")
+    if accuracy is not None and not (type(accuracy) in (int, float) and 0 <= accuracy <= 1):
+        raise ValueError(f"accuracy: expected a number from 0 to 1, or null, got {accuracy!r:.50}")
+    if not isinstance(defence, Mapping) or not all(isinstance(each, Mapping) for each in defence["defences"]):
+        raise ValueError("defence: expected an object with a list of defences")
 
 
 def _sizes(values: Any) -> tuple[int, ...]:

@@ -30,6 +30,9 @@ class _LayerTracer(fx.Tracer):
         return type(m) in LAYERS.values()
 
 
+_LARGEST_NUMBER = 2**40  # in what a recipe computes of shapes
+
+
 def client_recipe(client: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Describe a client in evaluation mode as plain data and tensors.
 
@@ -124,10 +127,22 @@ class RebuiltClient(nn.Module):
             if kind == "layer":
                 results.append(self.layers[str(index)](*inputs, **options))
             elif kind == "function":
-                results.append(FUNCTIONS[step["function"]](*inputs, **options))
+                results.append(_called(step["function"], inputs, options))
             else:
                 results.append(getattr(inputs[0], step["method"])(*inputs[1:], **options))
         return _decoded(self._output, results)
+
+
+def _called(name: str, inputs: list[Any], options: Mapping[str, Any]) -> Any:
+    """A function's result; of operators without a tensor only what shapes need: small whole numbers."""
+    plain = name.startswith("operator.") and not any(isinstance(each, Tensor) for each in inputs)
+    if plain and name != "operator.getitem":
+        numbers = all(isinstance(each, int | float) and abs(each) <= _LARGEST_NUMBER for each in inputs)
+        if name == "operator.pow" or not numbers:
+            raise ValueError(
+                f"the recipe calls {name} on {inputs!r:.100}, where a tensor or small numbers are expected"
+            )
+    return FUNCTIONS[name](*inputs, **options)
 
 
 def _step_of(
@@ -231,7 +246,7 @@ def _check_step(step: Any, index: int) -> None:
     if kind == "method" and not step["inputs"]:
         raise ValueError(f"step {index} of the recipe calls a method of nothing")
     known: Container[Any] = {"layer": set(LAYERS), "function": set(FUNCTIONS), "method": METHODS}[kind]
-    if step.get(kind) not in known:
+    if not isinstance(step.get(kind), str) or step[kind] not in known:
         raise ValueError(f"step {index} of the recipe names the {kind} {step.get(kind)!r}, which is not supported")
     attribute = step["inputs"][1] if step.get("function") == "getattr" and len(step["inputs"]) == 2 else None
     if step.get("function") == "getattr" and (not isinstance(attribute, str) or attribute not in ATTRIBUTES):
@@ -253,6 +268,8 @@ def _check_references(value: Any, index: int) -> None:
 
 def _built_layer(step: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> nn.Module:
     arguments = {str(key): _decoded(value, []) for key, value in step["arguments"].items()}
+    if {"device", "dtype"} & set(arguments):
+        raise ValueError(f"layer {step['weights']!r} ({step['layer']}) must not choose its device or dtype")
     try:
         # On the meta device a hostile size costs nothing; the stored tensors then bring the memory.
         with torch.device("meta"):

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attention_cem.attacks.attacker_data import load_attacker_data
 from attention_cem.attacks.base import Attack, AttackResult, Progress, no_progress, rebuilt, seeded
@@ -109,12 +109,23 @@ class InverterAttack(Attack):
             if adversary is None:
                 raise ValueError("start='adversary' needs a challenge whose defence has an adversarial inverter")
             network = copy.deepcopy(adversary.inverter).requires_grad_(True)
+            if challenge.unit != 1:  # it was trained on features as they are released
+                network = nn.Sequential(_Times(challenge.unit), network)
         else:
             network = ResidualInverter(challenge.z_shape, challenge.image_shape, width=self.width, blocks=self.blocks)
         network = network.to(device)
         if device.type == "cuda":
             network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network
+
+
+class _Times(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, z: Tensor) -> Tensor:
+        return z * self.factor
 
 
 @dataclass(frozen=True)

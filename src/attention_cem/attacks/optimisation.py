@@ -100,11 +100,13 @@ class OptimisationAttack(Attack):
         # Every image takes as many draws as there are releases: fewer images at a time need the same memory.
         together = max(1, 1000 // data.releases)
         limit = min(len(data.validation_images), 256, max(32, together))
-        known_z, known_x = data.validation_features[:limit], data.validation_images[:limit]
+        # Validation images are sorted as the data is, which may be class by class: some of all, not the first.
+        some = spread_positions(len(data.validation_images), limit).to(device)
+        known_z, known_x = data.validation_features[some], data.validation_images[some]
         with seeded(device, self.kind, seed):
             curves = {}
             for number, weight in enumerate(self.tv_weights, start=1):
-                paths, _ = search(known_z[None], first_guess(known_z), weight, self.steps)
+                paths, _ = search(known_z, first_guess(known_z), weight, self.steps)
                 curves[weight] = [float(mse_per_image(path, known_x).mean()) for path in paths]
                 progress(f"{self.kind}: tuning", number, len(self.tv_weights), min(map(min, curves.values())))
             weight = min(curves, key=lambda each: min(curves[each]))
@@ -119,6 +121,8 @@ class OptimisationAttack(Attack):
                 parts.append(self._best_of_restarts(search, z, first_guess(z), weight, steps).cpu())
                 progress(self.kind, min(done + together, len(wanted)), len(wanted), curve[best_check])
         converged, reason = tail_verdict(curve)
+        if steps == 0 and not self.start_from:
+            converged, reason = False, "stuck: no step lowered the validation MSE of the mean image"
         kept = self.start_from if self.start_from and steps == 0 else ""
         if kept:
             reason = f"{kept_start_reason(kept)}; {reason}"
@@ -156,7 +160,7 @@ class OptimisationAttack(Attack):
         best, best_value = start, torch.full((len(z),), torch.inf, device=z.device)
         for restart in range(self.restarts):
             disturbed = start if restart == 0 else start + _START_SPREAD * torch.randn_like(start)
-            paths, value = search(z[None], disturbed, weight, steps)
+            paths, value = search(z, disturbed, weight, steps)
             better = value < best_value
             best = torch.where(better[:, None, None, None], paths[-1], best)
             best_value = torch.where(better, value, best_value)
@@ -173,7 +177,7 @@ class OptimisationAttack(Attack):
         releases: int = 1,
         reading: Reading = mean_of,
     ) -> tuple[list[Tensor], Tensor]:
-        """Search from ``start`` ``(N, C, H, W)`` for the images behind the releases ``z`` ``(draws, N, *z)``.
+        """Search from ``start`` ``(N, C, H, W)`` for the images behind a reading ``z`` ``(N, *z)``.
 
         ``reading`` says what is made of several releases; every step draws as many as there were, ``releases``, times
         ``noise_draws``.
@@ -181,7 +185,7 @@ class OptimisationAttack(Attack):
         Returns:
             Images at every check of the way, the start included, and the last objective ``(N,)``.
         """
-        target, draws = reading(z), self.noise_draws * releases
+        target, draws = z, self.noise_draws * releases
         x = start.detach().clamp(0, 1).contiguous().clone().requires_grad_(True)
         optimizer = adam([x], self.lr)
 

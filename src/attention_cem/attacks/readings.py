@@ -21,6 +21,16 @@ def mean_of(releases: Tensor) -> Tensor:
     return releases.mean(0)
 
 
+def in_unit(reading: Reading, unit: float) -> Reading:
+    """The same reading in another unit.
+
+    >>> import torch
+    >>> in_unit(mean_of, 1e-30)(torch.tensor([[2e-30, 3e-30]]))
+    tensor([2., 3.])
+    """
+    return lambda releases: (reading(releases).double() / unit).to(releases.dtype)
+
+
 def mean_of_shown(releases: Tensor) -> Tensor:
     """The mean of the values that were shown; 0 where none was.
 

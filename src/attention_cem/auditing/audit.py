@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ from attention_cem.auditing.grids import write_grid
 from attention_cem.auditing.observer import AuditObserver
 from attention_cem.auditing.scores import DEFINITIONS, score
 from attention_cem.auditing.verdicts import attack_entries, attack_entry, beaten_by_baseline, headline, short_attack
+from attention_cem.training.folder_lock import alone_in
 from attention_cem.versions import program_versions
 
 AUDIT_FORMAT = "attention-cem/audit"
@@ -118,13 +119,38 @@ def audit(
 
     Raises:
         SealBrokenError: the challenge or its answers are incomplete or altered.
+        FolderBusyError: another process audits into ``out``.
     """
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone_auditing(folder):
+        return audit_into(
+            folder, challenge_folder, budget, device, identity, calibration_cache, seed, compiled, observer
+        )
+
+
+def alone_auditing(folder: Path) -> AbstractContextManager[None]:
+    """Keeps other audits out of the folder inside the block: they would take each other's figures for their own."""
+    busy = "another process audits into {folder}; wait for it, stop it, or choose another folder"
+    return alone_in(folder, lock="audit.lock", busy=busy)
+
+
+def audit_into(
+    folder: Path,
+    challenge_folder: str | os.PathLike[str],
+    budget: str | Budget,
+    device: torch.device | str | None,
+    identity: bool,
+    calibration_cache: str | os.PathLike[str] | None,
+    seed: int,
+    compiled: bool,
+    observer: AuditObserver | None,
+) -> dict[str, Any]:
+    """`audit`, for who holds the lock of the folder, which exists."""
     challenge = Challenge(challenge_folder)
     answers = Answers(challenge_folder, str(challenge.manifest.get("answers_sha256")))
     spent = named_budget(budget, challenge, compiled=compiled) if isinstance(budget, str) else budget
     place = attack_device(device)
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
     cache = Path(calibration_cache) if calibration_cache is not None else folder / "calibration"
     images = answers.images()
     watcher = observer or AuditObserver()
@@ -137,7 +163,10 @@ def audit(
     extra = {"version": AUDIT_VERSION, "seed": seed, "identity": identity, "images": spent.calibration_images}
     if challenge.test_draws > 1:
         extra["releases"] = challenge.test_draws  # attacks kept from before these were read together are run again
-    made_from = {name: fingerprint(challenge, attack, extra) for name, attack in spent.attacks}
+    made_from: dict[str, str] = {}
+    for name, attack in spent.attacks:
+        start = getattr(attack, "start_from", None)  # what it was made from, too
+        made_from[name] = fingerprint(challenge, attack, extra | ({"start": made_from.get(start)} if start else {}))
     finished: list[FinishedAttack] = []
     for name, attack in spent.attacks:
         done = load_attack(folder / "attacks", name, made_from[name])
@@ -152,6 +181,7 @@ def audit(
     membership = _membership(challenge, answers, place, spent, seed)
     for number, (name, attack) in enumerate(spent.attacks):
         if finished[number].receipt.calibrated is None:  # another audit was at it; now there is nothing else to do
+            watcher.preparing(f"waiting for another audit, which calibrates {name}")
             finished[number] = desk.with_calibration(finished[number], attack)
             save_attack(folder / "attacks", made_from[name], finished[number])
             watcher.attack_done(attack_entry(finished[number]), False)

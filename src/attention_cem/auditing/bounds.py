@@ -37,6 +37,8 @@ def bounds_of(
     """
     if not challenge.white_box:
         return {"available": False, "reason": "a black-box challenge does not hold the client", "assumptions": {}}
+    if len(test_images) < 2:
+        return {"available": False, "reason": "a bound needs two test images or more, there is one", "assumptions": {}}
     client, stack = challenge.client().to(device), challenge.stack().to(device)
     owned = challenge.attacker_images().limit(most_images, seed).images
     test_images = test_images[spread_positions(len(test_images), most_images)]
@@ -63,7 +65,7 @@ def bounds_of(
             "dfil": None,
             "dfil_mse_floor": None,
         }
-        if held_out.gaussian_variance is not None:
+        if held_out.gaussian_variance is not None and fisher_images:
 
             def encode(x: Tensor) -> Tensor:
                 return before_noise(stack, client(x))[0]

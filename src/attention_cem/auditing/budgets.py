@@ -35,7 +35,8 @@ class Budget:
         name: goes into the record.
         attacks: names and attacks, in the order they run.
         may_settle: whether it is thorough enough to call a figure settled.
-        calibration_images: attacker images used for the calibration clients, at most.
+        calibration_images: attacker images used for the calibration clients, at most; an attack that works with few
+            works with more.
         bound_images: images used for the bounds, at most; 0 computes none.
         fisher_images: images used for dFIL, at most.
         membership_epochs: training of the membership attacks; 0 runs none.
@@ -45,7 +46,7 @@ class Budget:
     name: str
     attacks: tuple[tuple[str, Attack], ...]
     may_settle: bool = False
-    calibration_images: int = 50_000
+    calibration_images: int = 10_000
     bound_images: int = 10_000
     fisher_images: int = 256
     membership_epochs: int = 200
@@ -71,8 +72,11 @@ def named_budget(name: str, challenge: Challenge, *, compiled: bool = False) -> 
     check_budget_name(name)
     budget = {"quick": _quick, "screening": _screening, "standard": _standard, "thorough": _thorough}[name]()
     attacks = budget.attacks
-    if challenge.defender_adversary() is not None and name not in _WITHOUT_ADVERSARY:
-        tuned = InverterAttack(TrainingPlan(epochs=100 if name == "thorough" else 50), start="adversary")
+    adversary = challenge.defender_adversary()
+    if adversary is not None and name not in _WITHOUT_ADVERSARY:
+        plan = TrainingPlan(epochs=100 if name == "thorough" else 50)
+        # Its size is for the calibration, which trains the same network from a random start.
+        tuned = InverterAttack(plan, width=adversary.width, blocks=adversary.blocks, start="adversary")
         attacks = (*attacks, ("inverter_from_adversary", tuned))
     if not challenge.white_box:
         attacks = tuple((each, attack) for each, attack in attacks if not attack.needs_white_box)
@@ -121,7 +125,6 @@ def _screening() -> Budget:
     return Budget(
         "screening",
         (*_baselines(), ("inverter", InverterAttack(TrainingPlan(epochs=15, batch_size=512, probe=False)))),
-        calibration_images=10_000,
         bound_images=0,
         fisher_images=0,
         membership_epochs=0,

@@ -10,17 +10,18 @@ import hashlib
 import json
 import math
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attention_cem.attacks import Attack, AttackResult, Challenge, Progress
-from attention_cem.attacks.sealed_folder import read_json, write_json_atomically
+from attention_cem.attacks.sealed_folder import SealBrokenError, read_json, write_json_atomically
 from attention_cem.auditing.challenge_files import write_challenge
 from attention_cem.auditing.scores import score
 from attention_cem.data import ImageSet, mse_by_waves, split_validation, to_float, wave_bands
+from attention_cem.data.random_streams import generator_for
 from attention_cem.defences import DefenceStack, GaussianNoise
 from attention_cem.training.file_lock import locked
 
@@ -114,15 +115,30 @@ def calibrate(
     }
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
     stored = cache / f"{attack.kind}-{name}.json"
-    if stored.is_file():
-        return Calibration(**read_json(stored)["calibration"])
+    if (found := _stored(stored)) is not None:
+        return found
     cache.mkdir(parents=True, exist_ok=True)
     with locked(stored.with_suffix(".lock"), patience):
         # Whoever had to wait finds the outcome there.
-        if not stored.is_file():
-            outcome = _outcome(attack, plain, challenge, device, most_images, progress)
-            write_json_atomically(stored, {"key": key, "calibration": outcome.__dict__})
-        return Calibration(**read_json(stored)["calibration"])
+        if (found := _stored(stored)) is None:
+            found = _outcome(attack, plain, challenge, device, most_images, progress)
+            write_json_atomically(stored, {"key": key, "calibration": asdict(found)})
+        return found
+
+
+def _stored(file: Path) -> Calibration | None:
+    """What the file holds; None where there is none, or it is damaged: then it is done again."""
+    if not file.is_file():
+        return None
+    try:
+        plain = read_json(file)["calibration"]
+        psnr, mse, constant, floor = (
+            float(plain[key]) for key in ("identity_psnr", "identity_mse", "constant_mse", "floor_mse")
+        )
+        passed, beats_floor = bool(plain["passed"]), bool(plain["beats_floor"])
+        return Calibration(psnr, mse, constant, floor, passed, beats_floor, str(plain["reason"]))
+    except (SealBrokenError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _outcome(
@@ -134,7 +150,7 @@ def _outcome(
     progress: Progress,
 ) -> Calibration:
     owned = challenge.attacker_images().limit(most_images, _SEED)
-    fit, held_out = split_validation(owned, 0.1, _SEED)
+    fit, held_out = _split(owned)
 
     def run(client: nn.Module, stack: DefenceStack, number: int) -> AttackResult:
         def show(what: str, done: int, total: int, value: float) -> None:
@@ -151,22 +167,53 @@ def _outcome(
         constant_client(challenge.z_shape, challenge.image_shape), DefenceStack([GaussianNoise(_CONSTANT_NOISE)]), 1
     )
     of_clear = score(clear.reconstructions, clear.rebuilt_of(held_out.images), device)
-    constant_mse = float(score(blind.reconstructions, blind.rebuilt_of(held_out.images), device).mse.mean())
-    floor = mean_image_mse(fit, blind.rebuilt_of(held_out.images))
-    return _judged(attack.rebuilds_unseen, float(of_clear.psnr.mean()), float(of_clear.mse.mean()), constant_mse, floor)
+    of_blind = score(blind.reconstructions, blind.rebuilt_of(held_out.images), device).mse
+    floor = mean_image_errors(fit, blind.rebuilt_of(held_out.images)).sum(1)
+    found = _judged(
+        attack.rebuilds_unseen,
+        float(of_clear.psnr.mean()),
+        float(of_clear.mse.mean()),
+        float(of_blind.mean()),
+        float(floor.mean()),
+    )
+    if found.beats_floor and not _beyond_chance(of_blind.double().cpu() - floor, FLOOR_TOLERANCE * float(floor.mean())):
+        return replace(found, beats_floor=False, reason=f"{found.reason}, which so few images may by chance")
+    return found
 
 
-def mean_image_mse(owned: ImageSet, images: torch.Tensor) -> float:
+def _split(owned: ImageSet) -> tuple[ImageSet, ImageSet]:
+    """Nine tenths to attack with and one to rebuild; every class its share where classes have more than one image."""
+    if int(owned.labels.bincount().max()) > 1:
+        return split_validation(owned, 0.1, _SEED)
+    order = torch.randperm(len(owned), generator=generator_for("calibration/split", _SEED))
+    held_out = max(1, round(0.1 * len(owned)))
+    return owned.subset(order[held_out:].sort().values), owned.subset(order[:held_out].sort().values)
+
+
+def _beyond_chance(differences: Tensor, tolerance: float) -> bool:
+    """Whether the mean of per-image differences lies below -tolerance by more than twice its standard error."""
+    if len(differences) < 2:
+        return False
+    return float(differences.mean() + 2 * differences.std() / math.sqrt(len(differences))) < -tolerance
+
+
+def mean_image_mse(owned: ImageSet, images: Tensor) -> float:
     """MSE of one who sees nothing and answers the mean of the images he owns: the floor of a data set."""
     return sum(mean_image_waves(owned, images).values())
 
 
-def mean_image_waves(owned: ImageSet, images: torch.Tensor) -> dict[str, float]:
+def mean_image_waves(owned: ImageSet, images: Tensor) -> dict[str, float]:
     """The same by the waves the error is in, coarse to fine."""
+    errors = mean_image_errors(owned, images)
+    return dict(zip(wave_bands(*images.shape[-2:]), errors.mean(0).tolist(), strict=True))
+
+
+def mean_image_errors(owned: ImageSet, images: Tensor) -> Tensor:
+    """The same of every image, ``(N, bands)``, float64."""
     chunks = [to_float(chunk).sum(0) for chunk in owned.images.split(4096)]
     mean = torch.stack(chunks).sum(0) / len(owned)
     errors = [mse_by_waves(mean.expand(len(chunk), *mean.shape), to_float(chunk)) for chunk in images.split(4096)]
-    return dict(zip(wave_bands(*images.shape[-2:]), torch.cat(errors).double().mean(0).tolist(), strict=True))
+    return torch.cat(errors).double()
 
 
 def _judged(rebuilds_unseen: bool, psnr: float, mse: float, constant_mse: float, floor: float) -> Calibration:

@@ -16,6 +16,9 @@ Rebuild x. Everything here is plain data: JSON and safetensors (https://github.c
 | `defence.safetensors` (white-box only) | learned parts of the defence |
 | `manifest.json` | shapes, class names, threat model, and size and SHA-256 of every file; check them first |
 
+Membership candidates that are not members are test images: `membership.safetensors` shows their labels and a release of
+their own. An attack that rebuilds images from it reads more than one release of each; say so.
+
 A draw is one release with its own randomness. `manifest.json` describes the defence under `defence`.
 Pixels are x = uint8 / 255, in [0, 1]; the client expects exactly that.
 

@@ -17,7 +17,7 @@ import torch
 from attention_cem.attacks import Challenge
 from attention_cem.attacks.challenge import attack_device
 from attention_cem.attacks.sealed_folder import SealBrokenError, read_json, write_json_atomically
-from attention_cem.auditing.audit import AUDIT_FILE, audit
+from attention_cem.auditing.audit import AUDIT_FILE, alone_auditing, audit_into
 from attention_cem.auditing.budgets import BUDGETS, Budget, check_budget_name
 from attention_cem.auditing.challenge_files import Answers, released_accuracy, write_challenge
 from attention_cem.auditing.observer import AuditObserver
@@ -97,34 +97,26 @@ def audit_run(
         ValueError: a finished audit of the same weights with a larger budget or more images lies there already, or one
             of other images than ``data``.
         SealBrokenError: the challenge of an earlier audit was altered.
+        FolderBusyError: another process audits into the same folder.
     """
     if isinstance(budget, str):
         check_budget_name(budget)  # before the challenge is written, which takes its time
     run = load_run(run_folder, device=attack_device(device), model=model)
     target = run.folder / AUDIT_FOLDER if out is None else Path(out)
-    about = _origin(run, limit, seed)
-    _refuse_to_weaken(target, about, budget if isinstance(budget, str) else budget.name)
-    folder = target / CHALLENGE_FOLDER
-    if folder.is_dir() and _same_origin(Challenge(folder).manifest.get("about"), about):
-        if data is not None:
-            _refuse_other_images(folder, data, limit, seed)
-    else:
-        for stale in (folder, *target.glob(f".{CHALLENGE_FOLDER}.*")):
-            shutil.rmtree(stale, ignore_errors=True)
-        if observer is not None:
-            observer.preparing(f"writing the challenge to {folder}")
-        _write(run, folder, True, limit, data, data_root, seed)
-    record = audit(
-        folder,
-        target,
-        budget=budget,
-        device=device,
-        identity=identity,
-        calibration_cache=calibration_cache,
-        seed=seed,
-        compiled=compiled,
-        observer=observer,
-    )
+    target.mkdir(parents=True, exist_ok=True)
+    with alone_auditing(target):
+        about = _origin(run, limit, seed)
+        _refuse_to_weaken(target, about, budget if isinstance(budget, str) else budget.name)
+        folder = target / CHALLENGE_FOLDER
+        if folder.is_dir() and _same_origin(Challenge(folder).manifest.get("about"), about):
+            if data is not None:
+                _refuse_other_images(folder, data, limit, seed)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            if observer is not None:
+                observer.preparing(f"writing the challenge to {folder}")
+            _write(run, folder, True, limit, data, data_root, seed)
+        record = audit_into(target, folder, budget, device, identity, calibration_cache, seed, compiled, observer)
     if out is None:
         write_json_atomically(run.folder / AUDIT_FILE, record)
     return record

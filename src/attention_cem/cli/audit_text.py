@@ -96,7 +96,8 @@ def attack_table(record: Mapping[str, Any]) -> str:
 
 def _title(record: Mapping[str, Any]) -> str:
     about = record["about"] or {}
-    of = f" of {about['run']}" if about.get("run") else ""
+    run = "".join(sign for sign in str(about.get("run") or "") if sign.isprintable())
+    of = f" of {run}" if run else ""
     box = "white-box" if record["threat_model"]["white_box"] else "black-box"
     return f"Audit{of}: budget {record['budget']}, {box}, on {record['device']}"
 

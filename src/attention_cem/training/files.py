@@ -13,6 +13,8 @@ from pathlib import Path
 
 from attention_cem.training.file_lock import in_work, is_abandoned
 
+_UNFINISHED = ".unfinished-folder"
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file by way of `replacing`."""
@@ -67,10 +69,10 @@ def new_folder(target: Path) -> Iterator[Path]:
     ['target']
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    building = target.with_name(f".{target.name}.{os.getpid()}")
-    for left in target.parent.glob(f".{glob.escape(target.name)}.*"):
-        number = left.name.removeprefix(f".{target.name}.")
-        if left == building or (number.isdecimal() and is_abandoned(left)):
+    building = target.with_name(f".{target.name}.{secrets.token_hex(6)}{_UNFINISHED}")
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*{_UNFINISHED}"):
+        token = left.name.removeprefix(f".{target.name}.").removesuffix(_UNFINISHED)
+        if "." not in token and is_abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
     building.mkdir()
     try:
