@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -40,6 +41,15 @@ def test_challenge__black_box_and_limit(run: Path, tmp_path: Path, capsys: pytes
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["test_images"] == manifest["attacker_images"] == 16
     assert "client.json" not in manifest["files"]
+
+
+def test_challenge__the_command_that_scores_it_can_be_pasted(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "to give"
+    assert main(["challenge", str(run), "-o", str(out), "--limit", "16"]) == 0
+    command = capsys.readouterr().out.partition("score it with")[2]
+    assert shlex.split(command) == ["attention-cem", "audit", str(out)]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from attention_cem.cli.main import main
 from attention_cem.cli.progress import LineObserver, health, watch
-from attention_cem.training import Observer
+from attention_cem.training import Observer, TrainingInterrupted
 
 ROOT = Path(__file__).parents[2]
 TINY = [
@@ -186,6 +186,20 @@ def test_train__damaged_metrics_are_one_line(
     assert error.startswith(f"attention-cem train: error: {folder}/metrics.jsonl") and error.count("\n") == 1
 
 
+def test_train__the_command_to_continue_can_be_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "my run; rm")
+
+    def stopped(*_: object, **__: object) -> None:
+        raise TrainingInterrupted(folder)
+
+    monkeypatch.setattr("attention_cem.training.run.train", stopped)
+    assert main(["train", *TINY, "--run.folder", folder, "--quiet"]) == 130
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert shlex.split(told) == ["attention-cem", "train", "--resume", folder]
+
+
 def test_train__without_arguments_still_prints_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--print-config"]) == 0
     assert tomllib.loads(capsys.readouterr().out)["model"]["name"] == "vgg11_bn"
@@ -251,3 +265,10 @@ def test_health__tells_of_a_surrogate_that_shuts_off() -> None:
     assert health(row) == (
         "accuracy 50.00%  loss 1.000  1,234 images/s  rob_loss 0.2500  λ 16  10.0 classes active  shut off 75%"
     )
+
+
+@pytest.mark.parametrize(("lambd", "told"), [(0.0, "λ 0, the surrogate is only watched"), (0.5, "λ 0.5")])
+def test_health__says_that_lambda_is_zero(lambd: float, told: str) -> None:
+    # broke: a run with λ = 0 was "warming up" to its last epoch
+    row = {"accuracy": 0.5, "loss": 1.0, "images_per_s": 9.0, "surrogate_mode": "observe", "rob_loss": 0.25}
+    assert health({**row, "lambd": lambd, "shutoff_share": 0.0}).endswith(f"rob_loss 0.2500  {told}")

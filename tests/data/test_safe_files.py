@@ -50,9 +50,9 @@ def test_decode_image__floating_point_pixels_have_no_known_range() -> None:
 
 
 def test_image_folder__sixteen_bit_grey_images_are_not_white(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    for number in range(2):
-        (tmp_path / "a" / f"{number}.png").write_bytes(png(Image.fromarray(np.full((16, 16), 25700, np.uint16))))
+    for name in ("a/0", "a/1", "b/0", "b/1"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.png").write_bytes(png(Image.fromarray(np.full((16, 16), 25700, np.uint16))))
     data = image_folder(tmp_path, size=16, test_fraction=0.5)
     assert (data.train.images == 100).all() and (data.test.images == 100).all()
 

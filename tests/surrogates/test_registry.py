@@ -56,6 +56,10 @@ def test_registry__own_arguments_reach_the_surrogate() -> None:
 def test_registry__unknown_names_and_arguments_are_refused_with_the_nearest() -> None:
     with pytest.raises(ValueError, match="'slot_mixtur'; did you mean 'slot_mixture'.*Known: gated, hybrid"):
         build_surrogate("slot_mixtur", **COMMON)
+    with pytest.raises(ValueError, match=r"'zzz'\. Known: gated, hybrid, kmeans, none, slot_cross, slot_mixture$"):
+        build_surrogate("zzz", **COMMON)
+    with pytest.raises(ValueError, match="'non'; did you mean 'none'"):
+        build_surrogate("non", **COMMON)
     with pytest.raises(ValueError, match="'num_slot'; did you mean 'num_slots'"):
         build_surrogate("slot_mixture", **COMMON, num_slot=2)
 

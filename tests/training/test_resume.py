@@ -26,11 +26,26 @@ KILLED_AGAIN_AND_AGAIN = Path(__file__).with_name("killed_again_and_again.py")
 KILLED_AT_EVERY_WRITE = Path(__file__).with_name("killed_at_every_write.py")
 
 
-class StopAt(Observer):
-    """Asks for a stop as Ctrl-C does, after some steps of this process."""
+def stop_in_the_test_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for a stop as Ctrl-C does, while the trained model is scored on the test images."""
+    test = trainer.Trainer.test
 
-    def __init__(self, steps: int) -> None:
+    def asked_to_stop(self: trainer.Trainer) -> Any:
+        os.kill(os.getpid(), 2)
+        return test(self)
+
+    monkeypatch.setattr(trainer.Trainer, "test", asked_to_stop)
+
+
+class StopAt(Observer):
+    """Asks for a stop as Ctrl-C does, after some steps of this process; keeps what it is told."""
+
+    def __init__(self, steps: int, said: list[str] | None = None) -> None:
         self._left = steps
+        self._said = [] if said is None else said
+
+    def message(self, text: str) -> None:
+        self._said.append(text)
 
     def step(self, epoch: int, batch: int) -> None:
         self._left -= 1
@@ -66,6 +81,28 @@ def test_resume__a_finished_run_returns_its_result(tmp_path: Path) -> None:
     first = train(tiny_config(tmp_path / "run", train__epochs=1))
     again = train(tiny_config(tmp_path / "run", train__epochs=1, run__resume=True))
     assert again == first
+
+
+def test_train__a_stop_after_the_last_step_leaves_a_finished_run_and_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # broke: the request was lost, and a study went on with all its other cells
+    stop_in_the_test_pass(monkeypatch)
+    folder = tmp_path / "my run"
+    with pytest.raises(TrainingInterrupted, match=f"train --resume '{folder}'$"):
+        train(tiny_config(folder, train__epochs=1))
+    assert (folder / "run.json").is_file() and (folder / "checkpoints" / "best.safetensors").is_file()
+    assert train(tiny_config(folder, train__epochs=1, run__resume=True)).best_epoch == 1
+
+
+def test_resume__an_alarm_that_was_said_is_not_said_again(tmp_path: Path) -> None:
+    overrides = {"surrogate__name": "slot_cross", "surrogate__lambd": 1.0, "surrogate__arguments__slot_dim": 16}
+    said: list[str] = []
+    with pytest.raises(TrainingInterrupted):
+        train(tiny_config(tmp_path / "run", **overrides), observer=StopAt(9, said))
+    train(tiny_config(tmp_path / "run", run__resume=True, **overrides), observer=StopAt(99, said))
+    shut = [text for text in said if "shut off on" in text]
+    assert len(shut) == 1 and shut[0].startswith("[CEM-GATE] epoch 2: ")
 
 
 def test_resume__a_run_of_a_version_that_counted_other_epochs_keeps_weights_that_count_now(

@@ -102,7 +102,7 @@ def test_train__takes_a_users_model_and_data(tmp_path: Path) -> None:
     before = whole[0].weight.clone()
     result = train(tiny_config(tmp_path / "run", **with_surrogate("gated")), data=data, model=halves)
     assert result.facts["z_shape"] == [4, 4, 4] and not torch.equal(before, whole[0].weight)
-    with pytest.raises(ValueError, match="pass the same halves"):
+    with pytest.raises(ValueError, match="pass the same halves as model=.* from Python: audit_run, load_run"):
         load_run(result.folder)
     assert load_run(result.folder, model=halves).z_shape == (4, 4, 4)
 

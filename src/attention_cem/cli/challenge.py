@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def _challenge(given: argparse.Namespace) -> int:
     print(f"client            {'included' if challenge.white_box else 'kept back (black-box)'}")
     print(f"sha256            {challenge.id}")
     print(f"answers           {folder / 'answers'}: for the scorer; leave it out when you pass the challenge on")
-    print(f"score it with     attention-cem audit {folder}")
+    print(f"score it with     attention-cem audit {shlex.quote(str(folder))}")
     return 0
 
 

@@ -77,7 +77,8 @@ def health(row: Mapping[str, Any]) -> str:
     ]
     if row["surrogate_mode"] != "off" and row.get("rob_loss") is not None:
         parts.append(f"rob_loss {row['rob_loss']:.4f}")
-        parts.append(f"λ {row['lambd']:g}" if row["lambd"] else "surrogate warming up")
+        watched = "" if row["lambd"] else ", the surrogate is only watched"
+        parts.append(f"λ {row['lambd']:g}{watched}")
         if row.get("active_classes") is not None:
             parts.append(f"{row['active_classes']:.1f} classes active")
         if row["shutoff_share"]:

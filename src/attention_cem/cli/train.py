@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,7 +95,8 @@ def _train(config: Config, *, quiet: bool) -> int:
         with watch(quiet=quiet) as observer:
             result = train(config, observer=observer)
     except TrainingInterrupted as stopped:
-        print(f"\nStopped. Continue with:\n  attention-cem train --resume {stopped.folder}", file=sys.stderr)
+        command = f"attention-cem train --resume {shlex.quote(stopped.folder)}"
+        print(f"\nStopped. Continue with:\n  {command}", file=sys.stderr)
         return 130
     except (MissingDataError, ConfigError) as error:
         return _refuse(error)

@@ -10,6 +10,7 @@ The last two have no split of their own: it is drawn at random from a seed, stra
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ LAYOUTS = ("tinyimagenet", "split", "facescrub", "classes")
 _TEST_FOLDERS = ("test", "val", "valid", "validate", "validation")
 _FACESCRUB_FOLDERS = ("actors", "actresses")
 _MAX_TEXT_BYTES = 16 << 20
+_MOST_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ def _list_classes(parents: Iterable[Path]) -> tuple[tuple[str, ...], list[tuple[
                 raise ValueError(f"class {folder.name!r} has two folders, {folders[folder.name]} and {folder}")
             folders[folder.name] = folder
     files = {name: _images_in(folder) for name, folder in sorted(folders.items())}
+    _refuse_to_lose_what_lies_deeper(folders.values())
     for name in (name for name, images in files.items() if not images):
         _refuse_to_lose(name, folders[name])
     names = tuple(name for name, images in files.items() if images)
@@ -91,6 +94,26 @@ def _refuse_to_lose(name: str, folder: Path) -> None:
             f"class {name!r} would be lost: {folder} holds only {', '.join(kinds)}, and {', '.join(sorted(SUFFIXES))} "
             "are read; convert its pictures, or move the folder away"
         )
+
+
+def _refuse_to_lose_what_lies_deeper(class_folders: Iterable[Path]) -> None:
+    """Pictures are read from a class folder itself; those in folders inside it would be left out."""
+    deeper = [sub for folder in class_folders for sub in _subfolders(folder) if _holds_pictures(sub)]
+    if deeper:
+        more = f" and {len(deeper) - _MOST_NAMED} more" if len(deeper) > _MOST_NAMED else ""
+        raise ValueError(
+            f"pictures inside {', '.join(map(str, deeper[:_MOST_NAMED]))}{more} would be lost: they lie in a folder "
+            "inside a class folder; move them up into it, move that folder away, or name another --data.root"
+        )
+
+
+def _holds_pictures(folder: Path) -> bool:
+    """Whether pictures, read or not, lie in the folder or below it; hidden files and folders do not count."""
+    for _, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        if any(Path(name).suffix.lower() in SUFFIXES | _NOT_READ for name in files if not name.startswith(".")):
+            return True
+    return False
 
 
 def _list_tinyimagenet(folder: Path) -> LabelledFiles:
@@ -123,7 +146,8 @@ def _read_text(path: Path) -> str:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    return sorted(sub for sub in folder.iterdir() if sub.is_dir() and not sub.name.startswith("."))
+    with os.scandir(folder) as entries:  # tells folders from files without a look at each of many files
+        return sorted(folder / each.name for each in entries if not each.name.startswith(".") and each.is_dir())
 
 
 def _is_image(path: Path) -> bool:

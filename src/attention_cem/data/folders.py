@@ -26,6 +26,7 @@ LabelledFile = tuple[Path, int]
 OPTIONS = ("size", "channels", "layout", "test_fraction", "split_seed", "cache_folder")
 # Raise it when files are decoded otherwise: caches of before are then left alone. 2 reads 16-bit grey, 3 turns photos.
 _DECODING = 3
+_MOST_NAMED = 10
 
 
 def image_folder(
@@ -69,16 +70,22 @@ def image_folder(
     files = list_files(path, found)
     if not files.train:
         raise ValueError(f"{path}: no training images in layout {found!r}")
+    if len(files.class_names) < 2:
+        raise ValueError(
+            f"{path} holds a single class, {files.class_names[0]!r} with {len(files.train)} training images (layout "
+            f"{found!r}), and there is nothing to tell apart; --data.root may be one level too high or too low"
+        )
     train, test = files.train, files.test
     if test is None:
         train, test = _random_split(files.train, test_fraction, split_seed)
     cache = None if cache_folder is None else Path(cache_folder)
 
-    def image_set(labelled: Sequence[LabelledFile]) -> ImageSet:
-        pixels = load_pixels([file for file, _ in labelled], size, channels, cache)
-        return ImageSet(pixels, torch.tensor([label for _, label in labelled]), files.class_names)
-
-    return ImageData(name, image_set(train), image_set(test), source=f"folder {path.name}, layout {found}")
+    pixels = _pixels_of_all_parts([[file for file, _ in part] for part in (train, test)], size, channels, cache)
+    train_set, test_set = (
+        ImageSet(images, torch.tensor([label for _, label in part]), files.class_names)
+        for images, part in zip(pixels, (train, test), strict=True)
+    )
+    return ImageData(name, train_set, test_set, source=f"folder {path.name}, layout {found}")
 
 
 def _is_whole(value: object) -> bool:
@@ -95,6 +102,32 @@ def _random_split(
     in_test = set(stratified_indices(labels, n, seed).tolist())
     train = [file for position, file in enumerate(files) if position not in in_test]
     return train, [files[position] for position in sorted(in_test)]
+
+
+class DamagedImagesError(ValueError):
+    """Some of the image files cannot be read; ``damaged`` says of each which and why."""
+
+    def __init__(self, damaged: Sequence[str], count: int) -> None:
+        more = f"; and {len(damaged) - _MOST_NAMED} more" if len(damaged) > _MOST_NAMED else ""
+        listing = "; ".join(damaged[:_MOST_NAMED])
+        super().__init__(f"{len(damaged)} of {count} images cannot be read; remove or repair them: {listing}{more}")
+        self.damaged = list(damaged)
+
+
+def _pixels_of_all_parts(
+    parts: Sequence[Sequence[Path]], size: int, channels: int, cache_folder: Path | None
+) -> list[Tensor]:
+    """The pixels of each part; damaged files are named together, after all parts were decoded."""
+    pixels: list[Tensor] = []
+    damaged: list[str] = []
+    for files in parts:
+        try:
+            pixels.append(load_pixels(files, size, channels, cache_folder))
+        except DamagedImagesError as error:
+            damaged += error.damaged
+    if damaged:
+        raise DamagedImagesError(damaged, sum(map(len, parts)))
+    return pixels
 
 
 def load_pixels(files: Sequence[Path], size: int, channels: int, cache_folder: Path | None) -> Tensor:
@@ -143,8 +176,7 @@ def _decode_into(pixels: np.ndarray, files: Sequence[Path], size: int, channels:
         image = _central_square(image).resize((size, size), Image.Resampling.LANCZOS)
         pixels[position] = np.asarray(image).reshape(size, size, channels).transpose(2, 0, 1)
     if damaged:
-        listing = "\n  ".join(damaged[:10])
-        raise ValueError(f"{len(damaged)} of {len(files)} images cannot be read; remove or repair them:\n  {listing}")
+        raise DamagedImagesError(damaged, len(files))
 
 
 def _central_square(image: Image.Image) -> Image.Image:

@@ -1,13 +1,14 @@
 """Surrogates by name: what configuration files call them."""
 
-import difflib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
+from attention_cem.nearest_names import did_you_mean
 from attention_cem.surrogates.base import ConditionalEntropySurrogate
 
 _REGISTRY: dict[str, Callable[..., ConditionalEntropySurrogate]] = {}
+_NO_SURROGATE = "none"  # the configuration takes it; nothing is built
 
 
 def register_surrogate(name: str, factory: Callable[..., ConditionalEntropySurrogate]) -> None:
@@ -45,16 +46,14 @@ def build_surrogate(
     'trace'
     """
     if name not in _REGISTRY:
-        near = difflib.get_close_matches(name, _REGISTRY, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"no surrogate is called {name!r}{hint} Known: {', '.join(surrogate_names())}")
+        known = sorted([*surrogate_names(), _NO_SURROGATE])
+        hint = did_you_mean(name, known, otherwise=".")
+        raise ValueError(f"no surrogate is called {name!r}{hint} Known: {', '.join(known)}")
     factory = _REGISTRY[name]
     accepted = inspect.signature(factory).parameters
     unknown = sorted(set(arguments) - set(accepted))
     if unknown:
-        near = difflib.get_close_matches(unknown[0], accepted, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"surrogate {name!r} takes no argument {unknown[0]!r}{hint}")
+        raise ValueError(f"surrogate {name!r} takes no argument {unknown[0]!r}{did_you_mean(unknown[0], accepted)}")
     common = {"feature_dim": feature_dim, "num_classes": num_classes, "reg_strength": reg_strength}
     common["label_space"] = num_classes
     return factory(**{k: v for k, v in common.items() if k in accepted and k not in arguments}, **arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ class TrainingInterrupted(KeyboardInterrupt):
     """Training was asked to stop and left a checkpoint; ``folder`` is where to continue."""
 
     def __init__(self, folder: str) -> None:
-        super().__init__(f"stopped; continue with: attention-cem train --resume {folder}")
+        super().__init__(f"stopped; continue with: attention-cem train --resume {shlex.quote(folder)}")
         self.folder = folder
 
 

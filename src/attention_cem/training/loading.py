@@ -72,7 +72,10 @@ def load_run(
             "it says of the defences cannot be relied on; bring back the original"
         )
     if facts["given_model"] and model is None:
-        raise ValueError(f"the run in {run.path} trained a model of your own; pass the same halves as model=")
+        raise ValueError(
+            f"the run in {run.path} trained a model of your own; pass the same halves as model=, which is done from "
+            "Python: audit_run, load_run"
+        )
     channels, height, width = facts["image_shape"]
     shape = (channels, height, width)
     with torch.random.fork_rng(devices=[]):

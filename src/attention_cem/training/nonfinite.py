@@ -54,7 +54,7 @@ class NonFiniteMonitor(nn.Module):
         if spoilt:
             raise TrainingFailedError(
                 f"{when}: the task loss was not finite on {spoilt} step(s); lower train.lr or the weight of a penalty "
-                "among the defences, or set train.clip_norm, and resume from the last checkpoint or start again"
+                "among the defences, or set train.clip_norm, and start again in another run.folder"
             )
         if longest >= self.limit:
             raise TrainingFailedError(

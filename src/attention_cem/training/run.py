@@ -21,7 +21,7 @@ from attention_cem.training.curves import draw_curves
 from attention_cem.training.distributed import World, joined_world
 from attention_cem.training.evaluation import Score
 from attention_cem.training.folder_lock import alone_in
-from attention_cem.training.interruption import stop_requests
+from attention_cem.training.interruption import TrainingInterrupted, stop_requests
 from attention_cem.training.observer import Observer
 from attention_cem.training.run_folder import RunFolder, folder_for
 from attention_cem.training.trainer import Trainer
@@ -69,7 +69,8 @@ def train(
 
     Raises:
         ConfigError: impossible settings, an occupied folder, a changed configuration.
-        TrainingInterrupted: asked to stop (Ctrl-C, SIGTERM); the run can be continued.
+        TrainingInterrupted: asked to stop (Ctrl-C, SIGTERM); the run can be continued. One that was asked after its
+            last step is finished, and returns its result when it is called again.
         TrainingFailedError: losses were not finite for too long.
         CheckpointError: a checkpoint could not be written or read; those before it are intact.
 
@@ -130,6 +131,8 @@ def _trained(
         folder.write_result(facts)
         trainer.best_weights.finish()
     world.wait()
+    if stop.asked:  # after the last step: the run is whole, but whoever asked wants nothing after it
+        raise TrainingInterrupted(str(folder.path))
     return _result(config, folder, facts)
 
 

@@ -128,7 +128,7 @@ class RunLog:
             rows = folder.keep_metrics(position.epoch)
             self._nonfinite = rows[-1]["nonfinite_steps"] if rows else 0
             for row in rows:
-                self._alarms(row, SurrogateMode(row["surrogate_mode"]))
+                self._said.update(map(_kind, self._alarms(row, SurrogateMode(row["surrogate_mode"]))))
             if config.run.tensorboard:
                 self._tensorboard = TensorBoardLog(folder.tensorboard, position.epoch + 1)
 
@@ -170,8 +170,11 @@ class RunLog:
             )
             self._nonfinite = row["nonfinite_steps"]
         for text in row["alarms"]:
-            # The figures in a sentence change every epoch; the sentence is said once.
-            kind = re.sub(r"[\d.,+%-]+", "", text)
-            if kind not in self._said:
-                self._said.add(kind)
+            if _kind(text) not in self._said:
+                self._said.add(_kind(text))
                 self._observer.message(f"[CEM-GATE] epoch {row['epoch']}: {text}")
+
+
+def _kind(alarm: str) -> str:
+    """The alarm without its figures, which change every epoch: a sentence is said once in a run."""
+    return re.sub(r"[\d.,+%-]+", "", alarm)
