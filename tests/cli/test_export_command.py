@@ -27,6 +27,17 @@ def test_export__writes_a_bundle_and_says_what_was_checked(trained, tmp_path, ca
     assert open_bundle(tmp_path / "bundle").name == "shapes"
 
 
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_export__an_unfinished_run_is_exported_with_a_warning(trained, tmp_path, capsys, which):
+    warning = "warning: the run is not finished: these are the weights of epoch 1\n"
+    run = shutil.copytree(trained, tmp_path / "run")
+    assert main(["export", str(run), "-o", "finished", "--which", which]) == 0
+    assert warning not in capsys.readouterr().err
+    (run / "run.json").unlink()
+    assert main(["export", str(run), "-o", "unfinished", "--which", which]) == 0
+    assert capsys.readouterr().err.count(warning) == 1
+
+
 def test_export__refusals_are_one_line(tmp_path, capsys):
     assert main(["export", str(tmp_path / "absent"), "-o", str(tmp_path / "bundle")]) == 2
     errors = capsys.readouterr().err

@@ -108,6 +108,15 @@ def test_guarded__client_refuses_a_certificate_it_does_not_know(guarded, secrets
         ask(guarded, scheme, other, SECRET, bundle)
 
 
+def test_guarded__grpc_to_the_https_port_is_refused_at_once(guarded, secrets, bundle):
+    transport = open_transport(f"grpcs://{guarded.http}", token=SECRET, authority=secrets / "good.pem")
+    with pytest.raises(
+        RequestRefusedError, match=f"does not answer in gRPC.* The HTTP port needs https://{guarded.http}"
+    ):
+        transport.infer("shapes", np.zeros((1, *bundle.z_shape), np.float32), "id", 10.0)
+    transport.close()
+
+
 def test_guarded__health_is_open_and_metadata_is_not(guarded, secrets):
     context = ssl.create_default_context(cafile=secrets / "good.pem")
     base = f"https://127.0.0.1:{guarded.http_port}/v2"

@@ -35,7 +35,7 @@ class Flaky:
         self.failures, self.error, self.answer = failures, error, answer
         self.seen = []
 
-    def infer(self, model, z, request_id, timeout):
+    def infer(self, model, z, request_id, timeout, server_sha256=None):
         self.seen.append((request_id, z.tobytes()))
         if len(self.seen) <= self.failures:
             raise self.error("away")
@@ -52,9 +52,9 @@ class Recording:
         self.wire = wire
         self.sent, self.answers = [], []
 
-    def infer(self, model, z, request_id, timeout):
+    def infer(self, model, z, request_id, timeout, server_sha256=None):
         self.sent.append(z.copy())
-        self.answers.append(self.wire.infer(model, z, request_id, timeout))
+        self.answers.append(self.wire.infer(model, z, request_id, timeout, server_sha256))
         return self.answers[-1]
 
     def close(self):
@@ -215,10 +215,10 @@ def test_streaming__every_file_has_one_line_and_a_second_call_adds_none(bundle, 
 
 def test_streaming__an_interrupt_loses_nothing_and_the_next_call_goes_on(bundle, folder, tmp_path):
     class Interrupted(Flaky):
-        def infer(self, model, z, request_id, timeout):
+        def infer(self, model, z, request_id, timeout, server_sha256=None):
             if len(self.seen) == 3:
                 raise KeyboardInterrupt
-            return super().infer(model, z, request_id, timeout)
+            return super().infer(model, z, request_id, timeout, server_sha256)
 
     files, out = find_images([folder]), tmp_path / "out.jsonl"
     with pytest.raises(KeyboardInterrupt):
@@ -230,7 +230,7 @@ def test_streaming__an_interrupt_loses_nothing_and_the_next_call_goes_on(bundle,
 
 def test_streaming__an_interrupt_does_not_wait_for_a_server_that_is_away(bundle, folder, tmp_path):
     class AwayThenInterrupted(Flaky):
-        def infer(self, model, z, request_id, timeout):
+        def infer(self, model, z, request_id, timeout, server_sha256=None):
             self.seen.append(request_id)
             if len(set(self.seen)) == 2:
                 raise KeyboardInterrupt

@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -13,7 +14,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from tests.shipping.serving import free_ports
+from tests.shipping.conftest import needs_mlserver
+from tests.shipping.serving import free_ports, serving
 
 triton_grpc = pytest.importorskip("tritonclient.grpc")
 triton_http = pytest.importorskip("tritonclient.http")
@@ -284,6 +286,14 @@ def test_server__refuses_an_altered_bundle_by_name(bundle, tmp_path):
     assert result.returncode == 2 and "server.onnx was altered" in result.stderr
 
 
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_server__ends_without_a_traceback(bundle, how):
+    needs_mlserver()
+    with serving(bundle.folder) as running:
+        assert running.kill(how) == 0
+        assert "Traceback" not in running.text() and "CancelledError" not in running.text()
+
+
 def test_runtime__plain_mlserver_takes_the_exported_settings(bundle):
     # In its own process: MLServer and NVIDIA's client cannot be imported into one.
     script = f"""
@@ -298,6 +308,12 @@ async def main():
     tensor = {{"name": "z", "datatype": "FP32", "shape": [1, 2, 4, 4], "data": [0.5] * 32}}
     answer = await runtime.predict(InferenceRequest(id="a", inputs=[tensor]))
     print(answer.outputs[0].shape)
+    for half in ({bundle.server_sha256!r}, "0" * 64):
+        try:
+            named = InferenceRequest(inputs=[tensor], parameters={{"attention_cem_server_sha256": half}})
+            print((await runtime.predict(named)).outputs[0].shape)
+        except MLServerError as error:
+            print(error.status_code)
     for value in (float("nan"), 3e38):
         try:
             await runtime.predict(InferenceRequest(inputs=[{{**tensor, "data": [value] * 32}}]))
@@ -307,4 +323,4 @@ asyncio.run(main())
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     refused = ["400 'z' must be finite: it holds NaN or infinity", f"400 {TOO_LARGE}"]
-    assert result.stdout.splitlines() == ["[1, 4]", *refused], result.stderr
+    assert result.stdout.splitlines() == ["[1, 4]", "[1, 4]", "409", *refused], result.stderr

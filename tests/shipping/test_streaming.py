@@ -18,7 +18,7 @@ class Answering:
     def __init__(self):
         self.images = 0
 
-    def infer(self, model, z, request_id, timeout):
+    def infer(self, model, z, request_id, timeout, server_sha256=None):
         self.images += len(z)
         return np.zeros((len(z), 4), np.float32)
 
@@ -110,12 +110,12 @@ def test_streaming__a_second_predict_on_the_same_file_is_refused_and_loses_nothi
     photo(folder / "b.png")
 
     class Overtaken(Answering):
-        def infer(self, model, z, request_id, timeout):
+        def infer(self, model, z, request_id, timeout, server_sha256=None):
             try:
                 predict(bundle, folder, out)
             except ValueError as error:
                 refusals.append(str(error))
-            return super().infer(model, z, request_id, timeout)
+            return super().infer(model, z, request_id, timeout, server_sha256)
 
     predict_files(RemoteClassifier(bundle, Overtaken()), find_images([folder]), out, workers=1)
     assert refusals == [f"{out} is being written by another predict; wait, or name another file"]

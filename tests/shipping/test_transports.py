@@ -125,6 +125,14 @@ def test_grpc__a_refusal_cannot_drive_the_terminal(grpc_stranger, code, error):
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.parametrize("scheme", ["grpc://", ""])
+def test_grpc__an_http_port_is_refused_at_once_and_named_as_the_mistake(stranger, scheme):
+    pytest.importorskip("tritonclient.grpc")
+    address = stranger(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    with pytest.raises(RequestRefusedError, match=f"does not answer in gRPC.* The HTTP port needs {address}"):
+        open_transport(address.replace("http://", scheme)).infer("model", Z, "1", 5)
+
+
 @pytest.mark.parametrize(
     ("datatype", "shape", "raw"),
     [

@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attention_cem.training.loading import TrainedRun
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -27,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         return refuse("export", error)
     except OSError as error:
         return refuse("export", OSError(os_words(error)))
+    _warn_if_unfinished(run, given.which)
     checked = bundle.manifest["numerical_check"]
     print(f"bundle               {bundle.folder}")
     print(f"model name           {bundle.name}")
@@ -39,6 +44,19 @@ def main(arguments: Sequence[str]) -> int:
     else:
         print("warning: this run's defences draw no noise; the exported client releases z as it is", file=sys.stderr)
     return 0
+
+
+def _warn_if_unfinished(run: TrainedRun, which: str) -> None:
+    """One line on stderr where training has not ended: better weights may follow."""
+    from attention_cem.training.run_folder import RunFolder
+
+    if RunFolder(run.folder).result_file.is_file():
+        return
+    epoch = run.facts.get("best_epoch")
+    if which == "last":
+        # The newest checkpoint may lie within an epoch, whose number is one more than those that are complete.
+        epoch = int(run.facts["epoch"]) + (int(run.facts["batch"]) > 0)
+    print(f"warning: the run is not finished: these are the weights of epoch {epoch}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -25,6 +25,9 @@ WEIGHTS_FILE = "server.safetensors"
 IMAGES_INPUT = "images"
 FEATURE = "z"
 LOGITS = "logits"
+SERVER_HALF = "attention_cem_server_sha256"
+"""Request parameter: the server half that the sender's client half belongs to. Other servers ignore it."""
+
 DRAWS = ("normal", "uniform")
 _LARGEST_MANIFEST = 4 * 2**20
 _MOST_CLASSES = 100_000
@@ -68,6 +71,11 @@ class Bundle:
     def server_path(self) -> Path:
         """The server half, as ONNX."""
         return self.folder / SERVER_FILE
+
+    @property
+    def server_sha256(self) -> str:
+        """SHA-256 of the server half: a client half only makes sense with the server half of its own export."""
+        return str(self.manifest["files"][SERVER_FILE]["sha256"])
 
     @property
     def digest(self) -> str:

@@ -14,7 +14,7 @@ from mlserver.grpc import dataplane_pb2 as pb
 from mlserver.grpc.servicers import InferenceServicer
 from mlserver.handlers import DataPlane, ModelRepositoryHandlers
 
-from attention_cem.shipping.bundle import LOGITS
+from attention_cem.shipping.bundle import LOGITS, SERVER_HALF
 from attention_cem.shipping.http_front import Answering
 from attention_cem.shipping.microbatch import Overloaded
 from attention_cem.shipping.request_checks import RequestError, RequestRules
@@ -137,6 +137,8 @@ class GrpcFront(InferenceServicer):
         rules = self._rules
         rules.check_model(request.model_name, request.model_version)
         rules.check_envelope(request.id, len(request.inputs), [output.name for output in request.outputs])
+        if SERVER_HALF in request.parameters:
+            rules.check_server_half(request.parameters[SERVER_HALF].string_param)
         tensor = request.inputs[0]
         shape = rules.check_tensor(tensor.name, tensor.datatype, list(tensor.shape))
         raw = request.raw_input_contents

@@ -105,7 +105,7 @@ class RemoteClassifier:
         pause = _FIRST_PAUSE
         while True:
             try:
-                return self._transport.infer(self.bundle.name, z, request_id, self._timeout)
+                return self._transport.infer(self.bundle.name, z, request_id, self._timeout, self.bundle.server_sha256)
             except ServerUnreachableError as error:
                 wait = pause * random.uniform(0.5, 1.5)
                 if time.monotonic() + wait > give_up:

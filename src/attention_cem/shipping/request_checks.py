@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attention_cem.shipping.bundle import FEATURE, LOGITS
+from attention_cem.shipping.bundle import FEATURE, LOGITS, SERVER_HALF
 
 _ID = re.compile(r"[\x21-\x7e]{0,128}")
 _JSON_BYTES_PER_VALUE = 32
@@ -37,12 +37,14 @@ class RequestRules:
         z_shape: shape of one feature.
         num_classes: width of the answer.
         max_samples: most samples in a request.
+        server_sha256: of the server half that answers; None accepts the clients of every bundle.
     """
 
     name: str
     z_shape: tuple[int, ...]
     num_classes: int
     max_samples: int
+    server_sha256: str | None = None
 
     @property
     def largest_json(self) -> int:
@@ -67,6 +69,15 @@ class RequestRules:
             raise RequestError(400, f"expected exactly one input, '{FEATURE}'")
         if any(output != LOGITS for output in outputs):
             raise RequestError(400, f"the only output is '{LOGITS}'")
+
+    def check_server_half(self, named: Any) -> None:
+        """The server half that a client names must be the one served; a client that names none (None) may pass."""
+        if named is not None and self.server_sha256 is not None and named != self.server_sha256:
+            raise RequestError(
+                409,
+                "this client's bundle was exported with another server half than the one that is served here: "
+                "export again and update both sides",
+            )
 
     def check_tensor(self, name: Any, datatype: Any, shape: Any) -> tuple[int, ...]:
         """Name, type and shape of the input; returns the shape."""
@@ -109,6 +120,8 @@ class RequestRules:
         if outputs is not None and not (isinstance(outputs, list) and all(isinstance(o, dict) for o in outputs)):
             raise RequestError(400, "'outputs' must be a list of objects")
         self.check_envelope(body.get("id"), len(body["inputs"]), [output.get("name") for output in outputs or ()])
+        parameters = body.get("parameters")
+        self.check_server_half(parameters.get(SERVER_HALF) if isinstance(parameters, dict) else None)
         tensor = body["inputs"][0]
         if not isinstance(tensor, dict):
             raise RequestError(400, "an input must be a JSON object")

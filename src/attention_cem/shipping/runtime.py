@@ -14,7 +14,7 @@ from mlserver.types import Datatype, InferenceRequest, InferenceResponse, Respon
 from numpy.typing import NDArray
 from prometheus_client import Counter, Histogram
 
-from attention_cem.shipping.bundle import FEATURE, LOGITS, Bundle, open_bundle
+from attention_cem.shipping.bundle import FEATURE, LOGITS, SERVER_HALF, Bundle, open_bundle
 from attention_cem.shipping.microbatch import Compute, MicroBatcher
 from attention_cem.shipping.request_checks import RequestError, RequestRules
 from attention_cem.shipping.serve_settings import ServeSettings
@@ -76,6 +76,7 @@ class BundleRuntime(MLModel):
             rules = self.rules
             outputs = [output.name for output in payload.outputs or ()]
             rules.check_envelope(payload.id, len(payload.inputs), outputs)
+            rules.check_server_half(getattr(payload.parameters, SERVER_HALF, None))
             tensor = payload.inputs[0]
             shape = rules.check_tensor(tensor.name, Datatype(tensor.datatype).value, tensor.shape)
             logits = await self.infer(rules.from_values(tensor.data.root, shape))
@@ -119,4 +120,4 @@ def open_server(bundle: Bundle, threads: int) -> Compute:
 
 def rules_of(bundle: Bundle, max_samples: int) -> RequestRules:
     """The rules for requests that a bundle implies."""
-    return RequestRules(bundle.name, bundle.z_shape, len(bundle.class_names), max_samples)
+    return RequestRules(bundle.name, bundle.z_shape, len(bundle.class_names), max_samples, bundle.server_sha256)

@@ -127,6 +127,7 @@ class GuardedHttp(RESTServer):
             access_log=False,
             server_header=False,
             log_level="warning",
+            lifespan="off",  # nothing needs it, and at Ctrl-C its task would end in a traceback
             timeout_keep_alive=30,
             ssl_certfile=self._chosen.certificate,
             ssl_keyfile=self._chosen.key,
@@ -171,4 +172,5 @@ class LoopbackMetrics(MetricsServer):
             access_log=False,
             server_header=False,
             log_level="warning",
+            lifespan="off",  # nothing needs it, and at Ctrl-C its task would end in a traceback
         )

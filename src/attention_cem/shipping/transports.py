@@ -14,11 +14,13 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from attention_cem.shipping.bundle import FEATURE, LOGITS
+from attention_cem.shipping.bundle import FEATURE, LOGITS, SERVER_HALF
 from attention_cem.shipping.serve_settings import is_loopback, network_address
 
 _SCHEMES = {"grpc": 8081, "grpcs": 8081, "http": 8080, "https": 8080}
 _LARGEST_ANSWER = 64 * 2**20
+_NO_GRPC_SERVER = ("Trying to connect an http1.x server", "missing selected ALPN property")
+"""What gRPC's own client says when the other end speaks HTTP/1, in the clear and encrypted."""
 
 
 class RequestRefusedError(ValueError):
@@ -32,8 +34,18 @@ class ServerUnreachableError(ConnectionError):
 class Transport(Protocol):
     """One way to reach a server."""
 
-    def infer(self, model: str, z: NDArray[np.float32], request_id: str, timeout: float) -> NDArray[np.float32]:
+    def infer(
+        self, model: str, z: NDArray[np.float32], request_id: str, timeout: float, server_sha256: str | None = None
+    ) -> NDArray[np.float32]:
         """Logits for ``z``; one attempt.
+
+        Args:
+            model: its name on the wire.
+            z: the features.
+            request_id: the same at every attempt.
+            timeout: in seconds.
+            server_sha256: of the server half the features are meant for; a server that knows the parameter refuses
+                those of another bundle.
 
         Raises:
             RequestRefusedError: asking again would not help.
@@ -90,8 +102,10 @@ class GrpcTransport:
         self._triton = triton
         self._error = InferenceServerException
         self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        self._address = network_address(host, port)
+        self._http_scheme = "https" if encrypted else "http"
         self._client = triton.InferenceServerClient(
-            network_address(host, port),
+            self._address,
             ssl=encrypted,
             root_certificates=None if authority is None else str(authority),
             channel_args=[
@@ -102,18 +116,30 @@ class GrpcTransport:
             ],
         )
 
-    def infer(self, model: str, z: NDArray[np.float32], request_id: str, timeout: float) -> NDArray[np.float32]:
+    def infer(
+        self, model: str, z: NDArray[np.float32], request_id: str, timeout: float, server_sha256: str | None = None
+    ) -> NDArray[np.float32]:
         """One attempt."""
         tensor = self._triton.InferInput(FEATURE, list(z.shape), "FP32")
         tensor.set_data_from_numpy(z)
         try:
             answer = self._client.infer(
-                model, [tensor], request_id=request_id, headers=self._headers, client_timeout=timeout
+                model,
+                [tensor],
+                request_id=request_id,
+                headers=self._headers,
+                client_timeout=timeout,
+                parameters=_parameters(server_sha256),
             )
         except self._error as error:
             status, text = str(error.status()), _printable(error.message())
             if "CERTIFICATE_VERIFY_FAILED" in text:
                 raise RequestRefusedError(f"the server's certificate is not trusted: {_reason(text)}") from None
+            if any(sign in text for sign in _NO_GRPC_SERVER):
+                raise RequestRefusedError(
+                    f"{self._address} does not answer in gRPC; is this the gRPC port? "
+                    f"The HTTP port needs {self._http_scheme}://{self._address}"
+                ) from None
             if status in ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.CANCELLED"):
                 raise ServerUnreachableError(f"{status.removeprefix('StatusCode.')}: {text}") from None
             raise RequestRefusedError(f"the server refused: {text}") from None
@@ -142,10 +168,12 @@ class HttpTransport:
             self._headers["authorization"] = f"Bearer {token}"
         self._local = threading.local()
 
-    def infer(self, model: str, z: NDArray[np.float32], request_id: str, timeout: float) -> NDArray[np.float32]:
+    def infer(
+        self, model: str, z: NDArray[np.float32], request_id: str, timeout: float, server_sha256: str | None = None
+    ) -> NDArray[np.float32]:
         """One attempt."""
         tensor = {"name": FEATURE, "datatype": "FP32", "shape": list(z.shape), "data": z.ravel().tolist()}
-        body = json.dumps({"id": request_id, "inputs": [tensor]})
+        body = json.dumps({"id": request_id, "inputs": [tensor], "parameters": _parameters(server_sha256)})
         try:
             status, content = self._post(f"/v2/models/{model}/infer", body, timeout)
         except ssl.SSLCertVerificationError as error:
@@ -190,6 +218,10 @@ class HttpTransport:
         if len(content) > _LARGEST_ANSWER:
             raise http.client.HTTPException(f"the answer has more than {_LARGEST_ANSWER} bytes")
         return answer.status, content
+
+
+def _parameters(server_sha256: str | None) -> dict[str, str]:
+    return {} if server_sha256 is None else {SERVER_HALF: server_sha256}
 
 
 def _logits_of(content: bytes) -> NDArray[np.float32]:
