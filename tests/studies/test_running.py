@@ -2,6 +2,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -278,6 +279,25 @@ def test_study__workers_stop_at_the_time_given_and_finish_what_they_have(tmp_pat
 def test_study__a_time_of_grace_that_cannot_be_is_refused(tmp_path: Path, grace: float) -> None:
     with pytest.raises(ValueError, match=rf"above 0 and at most 86400, a day, got {grace}".replace("+", r"\+")):
         run_study(load_study(stub.write_study(tmp_path), tmp_path / "out"), runner=stub.quick, grace_seconds=grace)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ('"surrogate.name" = "nne"', "no surrogate is called 'nne'; did you mean 'none'?"),
+        ('"defence.gausian_noise.sigma" = 0.1', "unknown defence 'gausian_noise'; did you mean 'gaussian_noise'?"),
+        ('"defence.dropout.q" = 0.1', "dropout has no parameter 'q'"),
+        ('"model.name" = "vgg12_bn"', "vgg12_bn"),
+    ],
+)
+def test_study__a_misspelt_name_is_refused_before_the_first_cell(tmp_path: Path, setting: str, told: str) -> None:
+    network = '"model.name" = "tiny_cnn"'
+    others = setting if setting.startswith('"model.name"') else f"{network}\n{setting}"
+    text = stub.STUDY.replace(network, others)
+    study = load_study(stub.write_study(tmp_path, text), tmp_path / "out")
+    with pytest.raises(ValueError, match=rf"study .*, method .*: .*{re.escape(told)}"):
+        run_study(study)
     assert not (tmp_path / "out").exists()
 
 

@@ -50,23 +50,9 @@ def build_defence(config: Mapping[str, Any], context: Mapping[str, Any] | None =
     ...
     ValueError: unknown defence 'gausian_noise'; did you mean 'gaussian_noise'? Known: ...
     """
-    name = config.get("name")
-    if not isinstance(name, str):
-        raise ValueError(f"a defence needs a 'name', received the keys {sorted(map(str, config))}")
-    if name in _ELSEWHERE:
-        importlib.import_module(_ELSEWHERE[name])
-    if name not in _KNOWN:
-        names = sorted({*_KNOWN, *_ELSEWHERE})
-        hint = did_you_mean(name, names, otherwise=".")
-        raise ValueError(f"unknown defence {name!r}{hint} Known: {', '.join(names)}")
-    kind = _KNOWN[name]
-    accepted = inspect.signature(kind.__init__).parameters
+    kind = check_defence(config)
+    name, accepted = kind.name, inspect.signature(kind.__init__).parameters
     arguments = {key: value for key, value in config.items() if key not in ("name", "guarantee")}
-    for key in arguments:
-        if key not in accepted or key == "self":
-            known = [parameter for parameter in accepted if parameter != "self"]
-            hint = did_you_mean(key, known, otherwise=".")
-            raise ValueError(f"{name} has no parameter {key!r}{hint} Known: {', '.join(known)}")
     for key, value in (context or {}).items():
         if key in accepted:
             arguments.setdefault(key, value)
@@ -78,3 +64,28 @@ def build_defence(config: Mapping[str, Any], context: Mapping[str, Any] | None =
     if missing:
         raise ValueError(f"{name} needs {', '.join(missing)}, received {', '.join(arguments) or 'nothing'}")
     return kind(**arguments)
+
+
+def check_defence(config: Mapping[str, Any]) -> type[Defence]:
+    """The class that ``config`` names; nothing is built.
+
+    Raises:
+        ValueError: unknown name or argument; the message names the nearest match.
+    """
+    name = config.get("name")
+    if not isinstance(name, str):
+        raise ValueError(f"a defence needs a 'name', received the keys {sorted(map(str, config))}")
+    if name in _ELSEWHERE:
+        importlib.import_module(_ELSEWHERE[name])
+    if name not in _KNOWN:
+        names = sorted({*_KNOWN, *_ELSEWHERE})
+        hint = did_you_mean(name, names, otherwise=".")
+        raise ValueError(f"unknown defence {name!r}{hint} Known: {', '.join(names)}")
+    kind = _KNOWN[name]
+    accepted = inspect.signature(kind.__init__).parameters
+    for key in (key for key in config if key not in ("name", "guarantee")):
+        if key not in accepted or key == "self":
+            known = [parameter for parameter in accepted if parameter != "self"]
+            hint = did_you_mean(key, known, otherwise=".")
+            raise ValueError(f"{name} has no parameter {key!r}{hint} Known: {', '.join(known)}")
+    return kind

@@ -89,6 +89,8 @@ def run_studies(
         )
     if len({study.name for study in studies}) < len(studies):
         raise ValueError(f"each study must have a name of its own, got {', '.join(study.name for study in studies)}")
+    if runner is run_cell:
+        _check_names(studies)
     program_commit()  # goes into every result; what is wrong with it shall be told before the first is worked for
     devices = devices_of(device)
     # This clock is the same for all processes of a machine.
@@ -119,6 +121,26 @@ def run_studies(
             _run_workers(queue, store, grace_seconds, runner, orders, tell, poll_seconds)
         _restore_all(queue)
         return {study.name: claims.states() for study, claims in queue}
+
+
+def _check_names(studies: Sequence[Study]) -> None:
+    """Refuse networks, defences, surrogates and their arguments that do not exist, before the first cell is begun."""
+    # Here and not where study files are read: these import torch, and reading studies does without it.
+    from attention_cem.defences.registry import check_defence
+    from attention_cem.splitting import get_backbone
+    from attention_cem.surrogates.registry import check_surrogate
+
+    for study in studies:
+        for cell in study.cells:
+            config = cell.config
+            try:
+                get_backbone(config.model.name)
+                for name, arguments in config.defence.items():
+                    check_defence({"name": name, **arguments})
+                if config.surrogate.name != "none":
+                    check_surrogate(config.surrogate.name, config.surrogate.arguments)
+            except ValueError as error:
+                raise ValueError(f"study {study.name}, method {cell.method}: {error}") from None
 
 
 def devices_of(device: str) -> list[str]:
