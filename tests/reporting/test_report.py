@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from pathlib import Path
 
 import pytest
+from matplotlib.font_manager import fontManager
 
 from attention_cem.auditing.audit import _DEFINITIONS
 from attention_cem.auditing.information import ASSUMPTIONS
 from attention_cem.reporting import ReportError, read_sources, write_report
+from attention_cem.reporting.figures import font_families
 from attention_cem.reporting.words import ASSUMPTIONS_ZH, DEFINITIONS_ZH, STUDY_DEFINITIONS_ZH, WORDS
 from attention_cem.studies.comparison import DEFINITIONS
 from attention_cem.training.chance_alarm import ChanceAlarm
@@ -147,6 +150,18 @@ def test_report__altered_pictures_are_not_shown(tmp_path: Path) -> None:
     assert WORDS["no_pictures"][0] in page and "<img" not in page
 
 
+@pytest.mark.parametrize(
+    "attacks", [None, "x", [3], [{}], [{"name": "class_mean"}], [{"name": "class_mean", "mse": []}]]
+)
+def test_report__attacks_that_are_none_give_a_page_without_pictures(tmp_path: Path, attacks: object) -> None:
+    # broke: TypeError and KeyError out of the search for the attack's pictures
+    run = make_run(tmp_path / "run")
+    record = json.loads((run / "audit.json").read_text()) | {"attacks": attacks}
+    (run / "audit.json").write_text(json.dumps(record))
+    page = write_report([run], tmp_path / "page.html").read_text()
+    assert WORDS["no_pictures"][0] in page
+
+
 def test_report__study_shows_verdicts_failures_and_runs(tmp_path: Path) -> None:
     page = write_report([make_study(tmp_path / "study")], tmp_path / "page.html").read_text()
     for text in ("better at 85 % accuracy: +10 % MSE", "one seed", "out of memory", "2 of 3 runs are done; 1 failed."):
@@ -218,3 +233,19 @@ def test_figures__svg_and_png_of_each(audited: Path, tmp_path: Path) -> None:
     names = sorted(path.name for path in (tmp_path / "figures").iterdir())
     stems = ["1-defended-curves", "1-defended-reconstructions", "1-defended-slots", "trade-off"]
     assert names == sorted(f"{stem}.{kind}" for stem in stems for kind in ("svg", "png"))
+
+
+def test_figures__a_chinese_name_leaves_no_empty_boxes(tmp_path: Path) -> None:
+    if len(font_families()) == 1:
+        pytest.skip("no Chinese font is installed")
+    run = make_run(tmp_path / "切分运行")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns of each glyph that no font has
+        write_report([run], tmp_path / "page.html", figures=tmp_path / "figures")
+
+
+def test_figures__without_a_chinese_font_there_is_one_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fontManager, "get_font_names", lambda: ["DejaVu Sans", "PingFang SC", "Noto Sans CJK JP"])
+    assert font_families() == ["DejaVu Sans", "Noto Sans CJK JP"]
+    monkeypatch.setattr(fontManager, "get_font_names", lambda: ["DejaVu Sans"])
+    assert font_families() == ["DejaVu Sans"]

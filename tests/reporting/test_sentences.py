@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import resources
+
 import pytest
 
 from attention_cem.attacks import CurvePoint
@@ -57,6 +59,10 @@ def _verdicts() -> list[str]:
     return [compare_at(a, b, 0.85).text for a, b in pairs] + [compare_at(first, second, 0.99).text]
 
 
+TUNED = "weight of the total variation 0.01, 120 steps"
+NOT_PROBED = "not probed: whether more training would help is not known"
+NOT_CONVERGED = "the inverter it starts from had not converged: "
+BY_CHANCE = ", which so few images may by chance"
 SENTENCES = [
     *_alarms(),
     probe_verdict(0.02, 0.01, 10)[1],
@@ -64,7 +70,17 @@ SENTENCES = [
     *(_judged(unseen, psnr, 0.1, constant, 0.1).reason for unseen in (True, False) for psnr in (10.0, 40.0)
       for constant in (0.05, 0.1, 0.2)),
     f"{kept_start_reason('inverter')}; {tail_verdict([0.08, 0.08])[1]}",
+    f"{tail_verdict([0.08, 0.08])[1]}; {TUNED}",
+    f"{kept_start_reason('inverter')}; {tail_verdict([0.08, 0.08])[1]}; {TUNED}",
+    f"stuck: no step lowered the validation MSE of the mean image; {TUNED.replace('0.01', '1e-05')}",
+    f"{NOT_CONVERGED}{probe_verdict(0.02, 0.01, 10)[1]}",
+    f"{kept_start_reason('inverter')}; {NOT_CONVERGED}{NOT_PROBED}",
+    f"{NOT_CONVERGED}stuck: validation MSE 0.08123, the mean image alone gives 0.07001",
     "gan_inverter: kept its start",
+    "the run is not finished: these are the weights of epoch 2",
+    *(_judged(unseen, 10.0, 0.1, 0.05, 0.1).reason + BY_CHANCE for unseen in (True, False)),
+    _judged(True, 40.0, 0.0, 0.05, 0.1).reason + BY_CHANCE,
+    "a bound needs two test images or more, there is one",
     *_headline_notes(),
     *_efforts(),
     *_verdicts(),
@@ -86,3 +102,27 @@ def test_in_chinese__knows_the_sentence_and_keeps_its_figures(sentence: str) -> 
 
 def test_in_chinese__unknown_is_none() -> None:
     assert in_chinese("<b>something else</b>") is None
+
+
+def test_in_chinese__figures_and_both_parts_are_there() -> None:
+    assert (
+        in_chinese(f"{NOT_PROBED}; {TUNED}") == "未检验：是否继续训练会有帮助尚不清楚；全变差的权重为 0.01，共 120 步"
+    )
+    assert in_chinese(f"{NOT_CONVERGED}something else") is None
+    assert in_chinese(f"something else{BY_CHANCE}") is None
+
+
+@pytest.mark.parametrize(
+    ("file", "written"),
+    [
+        ("attacks/optimisation.py", "; weight of the total variation {weight:g}, {steps} steps"),
+        ("attacks/optimisation.py", "stuck: no step lowered the validation MSE of the mean image"),
+        ("attacks/gan.py", NOT_CONVERGED),
+        ("attacks/inverter_training.py", NOT_PROBED),
+        ("auditing/audit.py", "the run is not finished: these are the weights of epoch {about.get('epoch')}"),
+        ("auditing/calibration.py", BY_CHANCE),
+        ("auditing/bounds.py", "a bound needs two test images or more, there is one"),
+    ],
+)
+def test_sentences__are_still_worded_as_the_program_writes_them(file: str, written: str) -> None:
+    assert written in (resources.files("attention_cem") / file).read_text(encoding="utf-8")

@@ -31,6 +31,7 @@ FLOOR_TOLERANCE = 0.02
 REACH_TOLERANCE = 0.10
 """An attack must come this close to the floor from above, or it cannot even learn the mean image."""
 _CONSTANT_NOISE = 0.1
+_BEATS = "beats the mean image on a constant client"
 _SEED = 0
 
 
@@ -177,7 +178,8 @@ def _outcome(
         float(floor.mean()),
     )
     if found.beats_floor and not _beyond_chance(of_blind.double().cpu() - floor, FLOOR_TOLERANCE * float(floor.mean())):
-        return replace(found, beats_floor=False, reason=f"{found.reason}, which so few images may by chance")
+        by_chance = found.reason.replace(_BEATS, f"{_BEATS}, which so few images may by chance")
+        return replace(found, beats_floor=False, reason=by_chance)
     return found
 
 
@@ -220,7 +222,7 @@ def _judged(rebuilds_unseen: bool, psnr: float, mse: float, constant_mse: float,
     checks: list[tuple[bool, str]] = [
         (
             constant_mse >= floor * (1 - FLOOR_TOLERANCE),
-            "beats the mean image on a constant client",
+            _BEATS,
         ),
         (constant_mse <= floor * (1 + REACH_TOLERANCE), "does not reach the mean image on a constant client"),
     ]

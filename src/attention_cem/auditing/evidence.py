@@ -76,8 +76,8 @@ def evidence_of(record: dict[str, Any], audit_folder: Path, challenge_folder: Pa
     except (SealBrokenError, SafetensorError, KeyError, IndexError):
         return None
     known = _all_within(labels, len(challenge.class_names))
-    told = next((entry["mse"] for entry in record["attacks"] if entry["name"] == attack), None)
-    if told is None or abs(float(errors.double().mean()) - told) > 1e-6 * max(told, 1e-6):
+    told = _told_mse(record, attack)
+    if told is None or not abs(float(errors.double().mean()) - told) <= 1e-6 * max(told, 1e-6):
         return None  # of a later audit that was stopped
     if samples.dtype != torch.uint8 or not errors.is_floating_point() or not bool(errors.isfinite().all()) or not known:
         return None
@@ -89,6 +89,15 @@ def evidence_of(record: dict[str, Any], audit_folder: Path, challenge_folder: Pa
         labels=[int(value) for value in labels[:shown]],
         class_mse=_class_means(errors.double(), labels[rebuilt], challenge.class_names),
     )
+
+
+def _told_mse(record: dict[str, Any], attack: str) -> float | None:
+    """The attack's MSE as the record has it; None where it has none."""
+    entries = record.get("attacks")
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("name") == attack and type(entry.get("mse")) in (int, float):
+            return float(entry["mse"])
+    return None
 
 
 def _all_within(values: Tensor, end: int) -> bool:

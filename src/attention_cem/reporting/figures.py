@@ -16,6 +16,14 @@ from attention_cem.training.files import write_atomically
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_CHINESE_FONTS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "WenQuanYi Micro Hei",
+    "Source Han Sans SC",
+    "Microsoft YaHei",
+    "PingFang SC",
+)
 _CURVES = ("accuracy", "loss", "rob_loss", "intra_mse", "leakage_share")
 
 
@@ -26,10 +34,24 @@ def write_figures(runs: Sequence[RunView], studies: Sequence[StudyView], folder:
         ReportError: matplotlib is not installed.
     """
     try:
-        import matplotlib  # noqa: F401
+        import matplotlib
     except ImportError:
         raise ReportError("figures need matplotlib: pip install 'attention-cem[report]'") from None
     folder.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context({"font.family": font_families()}):  # ticks are written when a figure is saved
+        return [path for name, figure in _drawn(runs, studies) for path in _save(figure, folder, name)]
+
+
+def font_families() -> list[str]:
+    """Fonts to take glyphs from, in this order: a run may have a Chinese name, which DejaVu Sans cannot write."""
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    return ["DejaVu Sans", *[name for name in _CHINESE_FONTS if name in installed][:1]]
+
+
+def _drawn(runs: Sequence[RunView], studies: Sequence[StudyView]) -> list[tuple[str, Figure]]:
+    """The figures, each with the name of its files."""
     drawn: list[tuple[str, Figure]] = []
     of_studies = [run for study in studies for run in study.runs]
     trade_off = _trade_off([run for run in runs if run not in of_studies], studies)
@@ -43,7 +65,7 @@ def write_figures(runs: Sequence[RunView], studies: Sequence[StudyView], folder:
             drawn.append((f"{name}-reconstructions", _pictures(run)))
         if run.slot_shares:
             drawn.append((f"{name}-slots", _heat_map(run)))
-    return [path for name, figure in drawn for path in _save(figure, folder, name)]
+    return drawn
 
 
 def file_name(text: str) -> str:

@@ -53,7 +53,7 @@ def write_report(
     sections = [run_section(run, index, names) for index, run in enumerate(shown)]
     page = _render(
         sections=sections,
-        alarms=[(section.name, text) for section in sections for text in section.health.bad],
+        alarms=[(section.name, text) for section in sections for text in (*section.alerts, *section.health.bad)],
         studies=[study_section(study) for study in studies],
         strip=comparison_strip(shown) if shown else None,
         plot=trade_off(runs, studies),

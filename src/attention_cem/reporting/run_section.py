@@ -41,6 +41,7 @@ class RunSection:
     accuracy: str
     headline: dict[str, str] | None
     summary: list[tuple[Markup, Markup]]
+    alerts: list[Markup]
     health: Health
     attack: str
     cards: list[Card]
@@ -82,6 +83,7 @@ def run_section(run: RunView, index: int, all_names: Sequence[str]) -> RunSectio
         accuracy=percent(accuracy_of(run)),
         headline=_headline(audit),
         summary=_summary(run),
+        alerts=[say("other_weights")] if run.audit_is_of_other_weights else [],
         health=health_of(run),
         attack=clip(evidence.attack, 60) if evidence else "",
         cards=cards_of(evidence, classes) if evidence else [],

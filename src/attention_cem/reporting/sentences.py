@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_NUMBER = r"([-+\d.,%]+|nan|inf)"
+_NUMBER = r"([-+\d.,%]+(?:e[-+]\d+)?|nan|inf)"
 _PATTERNS: tuple[tuple[str, str], ...] = (
     # alarms
     (rf"the surrogate reports {_NUMBER} % less entropy, but the spread of the features changed by {_NUMBER} % in the "
@@ -36,6 +36,8 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
      "停滞：验证 MSE {0}，{1} 无需训练即达到 {2}"),
     (r"nothing is trained: the setting was chosen among all tried on the attack's own validation images",
      "无需训练：设置是在攻击者自己的验证图像上从所有尝试中选出的"),
+    (r"stuck: no step lowered the validation MSE of the mean image", "停滞：没有一步降低平均图像的验证 MSE"),
+    (rf"weight of the total variation {_NUMBER}, {_NUMBER} steps", "全变差的权重为 {0}，共 {1} 步"),
     # calibration
     (r"as expected on both clients", "在两个检验客户端上均符合预期"),
     (r"beats the mean image on a constant client", "在恒定客户端上胜过平均图像"),
@@ -52,6 +54,8 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     (r"a screening audit: one inverter of fixed effort, to choose among many runs; audit the chosen ones with a "
      r"standard or thorough budget",
      "筛选审计：只用一个固定投入的反演攻击，用于在许多运行之间挑选；请用标准或彻底的预算审计选中的运行"),
+    (rf"the run is not finished: these are the weights of epoch {_NUMBER}",
+     "该运行尚未完成：这里用的是第 {0} 轮的权重"),
     (r"no attack is calibrated: there is no headline", "没有任何攻击通过校准：没有结论数字"),
     (rf"{_NUMBER} of {_NUMBER} test images are also among the attacker's: their MSE is too low",
      "{1} 张测试图像中有 {0} 张也在攻击者手中：其 MSE 偏低"),
@@ -88,6 +92,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
      "两种方法的种子不同：区间为 Welch 区间，更宽"),
     # bounds
     (r"the ([\w-]+) budget computes no bounds", "{0} 预算不计算界"),
+    (r"a bound needs two test images or more, there is one", "计算界需要两张或更多测试图像，这里只有一张"),
     (r"a black-box challenge does not hold the client", "黑盒挑战不包含客户端"),
     (r"the defence adds no noise of known density, so what a release tells is not bounded",
      "防御没有加入密度已知的噪声，因此发布内容所泄露的信息没有上界"),
@@ -97,7 +102,12 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
      r"nothing random before it", "每张图像有 {0} 次发布可见；合在一起的信息只对高斯噪声、且之前没有随机成分时有界"),
     (rf"of {_NUMBER} releases of each image together", "每张图像的 {0} 次发布合在一起"),
 )  # fmt: skip
-_PREFIXES = {"headline: ": "结论：", "not settled: ": "未稳定："}
+_PREFIXES = {
+    "headline: ": "结论：",
+    "not settled: ": "未稳定：",
+    "the inverter it starts from had not converged: ": "作为起点的反演攻击尚未收敛：",
+}
+_BY_CHANCE, _BY_CHANCE_ZH = ", which so few images may by chance", "，但图像这么少，可能出于偶然"
 
 
 def in_chinese(sentence: str) -> str | None:
@@ -112,6 +122,9 @@ def in_chinese(sentence: str) -> str | None:
         if sentence.startswith(prefix):
             rest = in_chinese(sentence.removeprefix(prefix))
             return None if rest is None else translated + rest
+    if sentence.endswith(_BY_CHANCE):
+        rest = in_chinese(sentence.removesuffix(_BY_CHANCE))
+        return None if rest is None else rest + _BY_CHANCE_ZH
     for pattern, template in _PATTERNS:
         found = re.fullmatch(pattern, sentence)
         if found:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from attention_cem.attacks.sealed_folder import SealBrokenError, read_json
 from attention_cem.auditing.evidence import Evidence, evidence_of
+from attention_cem.reporting.slot_shares import slot_shares
+from attention_cem.training.checkpoint import CheckpointError, read_facts
 from attention_cem.training.config_checks import ConfigError
 from attention_cem.training.config_reading import flatten
 from attention_cem.training.toml_reading import read_toml
@@ -39,6 +39,7 @@ class RunView:
         evidence: pictures of the attack that stands in the headline. inverter_evidence: of the trained inverter, if
             the headline is another attack's.
         slot_shares: by class, the share of its samples that each slot holds.
+        audit_is_of_other_weights: than those in ``checkpoints/best.safetensors``; False where either does not say.
     """
 
     name: str
@@ -50,6 +51,7 @@ class RunView:
     evidence: Evidence | None = None
     inverter_evidence: Evidence | None = None
     slot_shares: list[list[float]] = field(default_factory=list)
+    audit_is_of_other_weights: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,15 +88,7 @@ def read_run(folder: Path) -> RunView:
     """Read one run folder."""
     audit_folder = next((at for at in (folder / "audit", folder) if (at / "audit.json").is_file()), None)
     record = None if audit_folder is None else _json(audit_folder / "audit.json")
-    shown = inverter = None
-    if record is not None and audit_folder is not None and isinstance(record.get("headline"), dict):
-        names = [str(entry.get("name")) for entry in objects(record.get("attacks"))]
-        worst = str(record["headline"].get("attack"))
-        for challenge in (audit_folder / "challenge", folder / "challenge"):
-            shown = shown or evidence_of(record, audit_folder, challenge, worst)
-            trained = next((name for name in reversed(names) if "inverter" in name), None)
-            if trained is not None and trained != worst:
-                inverter = inverter or evidence_of(record, audit_folder, challenge, trained)
+    shown, inverter = (None, None) if audit_folder is None else _pictures(record or {}, audit_folder, folder)
     return RunView(
         name=folder.resolve().name,
         folder=folder,
@@ -104,8 +98,34 @@ def read_run(folder: Path) -> RunView:
         audit=record,
         evidence=shown,
         inverter_evidence=inverter,
-        slot_shares=_slot_shares(folder / "checkpoints"),
+        slot_shares=slot_shares(folder / "checkpoints"),
+        audit_is_of_other_weights=_is_of_other_weights(record, folder / "checkpoints" / "best.safetensors"),
     )
+
+
+def _pictures(audit: dict[str, Any], audit_folder: Path, folder: Path) -> tuple[Evidence | None, Evidence | None]:
+    """Evidence of the headline's attack and, where that is another, of the last trained inverter."""
+    shown = inverter = None
+    headline = audit.get("headline")
+    if not isinstance(headline, dict):
+        return None, None
+    scored = [each for each in objects(audit.get("attacks")) if "name" in each and number(each.get("mse")) is not None]
+    checked, worst = {**audit, "attacks": scored}, str(headline.get("attack"))
+    trained = next((str(each["name"]) for each in reversed(scored) if "inverter" in str(each["name"])), worst)
+    for challenge in (audit_folder / "challenge", folder / "challenge"):
+        shown = shown or evidence_of(checked, audit_folder, challenge, worst)
+        if trained != worst:
+            inverter = inverter or evidence_of(checked, audit_folder, challenge, trained)
+    return shown, inverter
+
+
+def _is_of_other_weights(audit: dict[str, Any] | None, best: Path) -> bool:
+    about = (audit or {}).get("about")
+    audited = about.get("checkpoint_sha256") if isinstance(about, dict) else None
+    try:
+        return isinstance(audited, str) and read_facts(best).get("content_sha256", audited) != audited
+    except CheckpointError:  # no best weights, or damaged ones: there is nothing to compare with
+        return False
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
@@ -185,20 +205,3 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ReportError(f"{path} has a line that is not JSON: {error}") from None
     return rows
-
-
-def _slot_shares(checkpoints: Path) -> list[list[float]]:
-    """The newest weights' ``surrogate.slot_share``, where the surrogate has slots; one row a class."""
-    newest = [*sorted(checkpoints.glob("step-*.safetensors"))[-1:], checkpoints / "best.safetensors"]
-    for path in newest:
-        try:
-            with safe_open(path, framework="pt") as stored:
-                if "surrogate.slot_share" not in stored.keys():  # noqa: SIM118 (not a dict)
-                    return []
-                shares = stored.get_slice("surrogate.slot_share")
-                rows, slots = shares.get_shape()
-                # The last row is the place of labels the memory does not know.
-                return shares[: min(rows - 1, 512), : min(slots, 64)].float().tolist()
-        except (OSError, SafetensorError, ValueError):
-            continue
-    return []

@@ -64,6 +64,10 @@ WORDS: dict[str, tuple[str, str]] = {
         "This run has not been attacked yet, so nothing can be said about what it gives away. Audit it first.",
         "该运行尚未受到攻击检验，因此无法说明它泄露了什么。请先进行审计。",
     ),
+    "other_weights": (
+        "This audit is of other weights than the run's best: audit again.",
+        "该审计针对的不是该运行的最佳权重：请重新审计。",
+    ),
     "not_finished": ("This run is not finished.", "该运行尚未完成。"),
     "accuracy": ("accuracy", "准确率"),
     "mse": ("MSE (higher: more private)", "均方误差（越高越隐私）"),
@@ -156,8 +160,10 @@ WORDS: dict[str, tuple[str, str]] = {
     "heat_map": ("Attention: share of each class held by each slot", "注意力：每个槽占有各类别的份额"),
     "heat_map_text": (
         "One row a class, one column a slot. A column that is empty everywhere is a dead slot; one dark cell in every "
-        "row means that a single slot holds the whole class.",
-        "每行一个类别，每列一个槽。处处为空的列是死槽；若每行只有一个深色格，则说明一个槽占有整个类别。",
+        "row means that a single slot holds the whole class. With cross_fit a row is the mean of the class's two "
+        "halves, the largest slot of one with the largest of the other.",
+        "每行一个类别，每列一个槽。处处为空的列是死槽；若每行只有一个深色格，则说明一个槽占有整个类别。"
+        "使用 cross_fit 时，每行是该类别两半的平均，一半中最大的槽与另一半中最大的槽配对，依此类推。",
     ),
     "histogram": ("How the shares are distributed", "份额的分布"),
     "share": ("share", "份额"),
