@@ -30,6 +30,7 @@ CHINESE_LIMITS = {
     "not by SSIM": "，按 SSIM 则不然",
     "beyond its own runs": "，已超出其自身运行",
     "at no other accuracy": "，仅在该准确率",
+    "where its own runs end": "，恰在其自身运行的末端",
 }
 CHINESE_OUTCOMES = {BETTER: "更好", WORSE: "更差", SAME: "未见差别", UNDECIDED: "未定"}
 LEADING = "sound_vs_kmeans_best"

@@ -41,9 +41,9 @@ is, in some seeds, and counts with its least accurate efficient run there, its S
 a seed cannot be read, the others decide nothing. Efficient runs are chosen by their test figures, for every method:
 more settings are more choice. "Undefended": the share of the images that goes through the run without a surrogate,
 first side / second side. A difference is said to hold no further than the first side's own runs reach, on average over
-seeds; "beyond its own runs" marks one that was read further up. SSIM: of the attack's images, first side / second side,
-in the same shares of the same runs; lower is more private. MSE counts slow waves most, SSIM edges: a defence that moves
-one alone hides less than it seems.
+seeds; "where its own runs end" marks one that was read there, "beyond its own runs" one that was read further up. SSIM:
+of the attack's images, first side / second side, in the same shares of the same runs; lower is more private. MSE counts
+slow waves most, SSIM edges: a defence that moves one alone hides less than it seems.
 
 同准确率下的 MSE 比值：每个种子内，取该方法各次运行及其两两混合中最好的
 （两个客户端各用于一部分图像，准确率与 MSE 即按份额平均）；
@@ -52,7 +52,7 @@ one alone hides less than it seems.
 “(lowest)”表示研究文件未列出双方所有种子都覆盖的准确率，故取都覆盖的最低者。
 “≥”表示下界：在某些种子中，前者的准确率高于后者所能达到的，故取其前沿上准确率最低的一次运行；只能说明“更好”。有种子无法比较时不下结论。
 “Undefended %”为经由不加代理损失那次运行的图像份额（前者 / 后者）；差别的准确率范围不超出前者自己的运行（种子平均），
-“beyond its own runs”表示比较点已在其之外。
+“where its own runs end”表示比较点恰在其末端，“beyond its own runs”表示已在其之外。
 SSIM 为同样的运行按同样份额计算的攻击图像相似度（前者 / 后者），越低越私密。
 MSE 主要反映慢波，SSIM 主要反映边缘：只改变其中一个的防御，隐藏的比看上去少。"""
 

@@ -186,6 +186,8 @@ def verdict_across(record: Mapping[str, Any]) -> str:
     >>> verdict_across({**record, "across": across})
     'better, from 80.0 to 85.0 %'
     >>> verdict_across({**record, "across": across, "own_until": 0.84})
+    'better, where its own runs end'
+    >>> verdict_across({**record, "across": [across[0], across[1], across[3]]})
     'better, at no other accuracy'
     >>> verdict_across({**record, "across": across, "own_until": 0.79})
     'better, beyond its own runs'
@@ -207,7 +209,11 @@ def verdict_across(record: Mapping[str, Any]) -> str:
             high = at["accuracy"]
         else:
             break
-    return f"{told}, from {100 * low:.1f} to {100 * high:.1f} %" if low < high else f"{told}, at no other accuracy"
+    if low < high:
+        return f"{told}, from {100 * low:.1f} to {100 * high:.1f} %"
+    above = next((at for at in across if at["accuracy"] > record["accuracy"]), None)
+    ends = above is not None and verdict({**above, "at_least": at_least}) == told
+    return f"{told}, {'where its own runs end' if ends else 'at no other accuracy'}"
 
 
 def undefended(record: Mapping[str, Any]) -> str:
