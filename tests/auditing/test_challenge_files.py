@@ -168,6 +168,19 @@ def test_challenge__a_defence_larger_than_its_file_is_not_built(tmp_path: Path) 
         Challenge(tmp_path / "c").stack()
 
 
+def test_challenge__a_defence_that_looks_at_its_values_while_it_is_made_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=40, test=20))
+    made = GaussianNoise.__init__
+
+    def looking(self: GaussianNoise, sigma: float) -> None:
+        made(self, torch.ones(()).item() * sigma)
+
+    monkeypatch.setattr(GaussianNoise, "__init__", looking)
+    assert len(challenge.stack().defences) == 1
+
+
 def test_challenge__a_client_that_is_not_the_one_behind_the_features_is_refused(tmp_path: Path) -> None:
     client = nn.Sequential(identity_client(), nn.Conv2d(12, 12, 1))
     challenge_for(tmp_path / "c", client, noise(0.1), small_data(train=40, test=20))
