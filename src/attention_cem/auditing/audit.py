@@ -125,7 +125,15 @@ def audit(
     folder.mkdir(parents=True, exist_ok=True)
     with alone_auditing(folder):
         return audit_into(
-            folder, challenge_folder, budget, device, identity, calibration_cache, seed, compiled, observer
+            folder,
+            challenge_folder,
+            budget=budget,
+            device=device,
+            identity=identity,
+            calibration_cache=calibration_cache,
+            seed=seed,
+            compiled=compiled,
+            observer=observer,
         )
 
 
@@ -138,6 +146,7 @@ def alone_auditing(folder: Path) -> AbstractContextManager[None]:
 def audit_into(
     folder: Path,
     challenge_folder: str | os.PathLike[str],
+    *,
     budget: str | Budget,
     device: torch.device | str | None,
     identity: bool,

@@ -116,7 +116,17 @@ def audit_run(
             if observer is not None:
                 observer.preparing(f"writing the challenge to {folder}")
             _write(run, folder, True, limit, data, data_root, seed)
-        record = audit_into(target, folder, budget, device, identity, calibration_cache, seed, compiled, observer)
+        record = audit_into(
+            target,
+            folder,
+            budget=budget,
+            device=device,
+            identity=identity,
+            calibration_cache=calibration_cache,
+            seed=seed,
+            compiled=compiled,
+            observer=observer,
+        )
     if out is None:
         write_json_atomically(run.folder / AUDIT_FILE, record)
     return record

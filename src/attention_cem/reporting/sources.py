@@ -109,13 +109,12 @@ def _pictures(audit: dict[str, Any], audit_folder: Path, folder: Path) -> tuple[
     headline = audit.get("headline")
     if not isinstance(headline, dict):
         return None, None
-    scored = [each for each in objects(audit.get("attacks")) if "name" in each and number(each.get("mse")) is not None]
-    checked, worst = {**audit, "attacks": scored}, str(headline.get("attack"))
-    trained = next((str(each["name"]) for each in reversed(scored) if "inverter" in str(each["name"])), worst)
+    worst, names = str(headline.get("attack")), [str(each.get("name")) for each in objects(audit.get("attacks"))]
+    trained = next((name for name in reversed(names) if "inverter" in name), worst)
     for challenge in (audit_folder / "challenge", folder / "challenge"):
-        shown = shown or evidence_of(checked, audit_folder, challenge, worst)
+        shown = shown or evidence_of(audit, audit_folder, challenge, worst)
         if trained != worst:
-            inverter = inverter or evidence_of(checked, audit_folder, challenge, trained)
+            inverter = inverter or evidence_of(audit, audit_folder, challenge, trained)
     return shown, inverter
 
 
