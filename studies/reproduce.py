@@ -21,6 +21,7 @@ from statistics import fmean
 from types import FrameType
 from typing import Any
 
+from attention_cem.freed_memory import keep_freed_memory
 from attention_cem.studies import load_study, read_result
 from attention_cem.studies.plan import Cell, Study
 from attention_cem.studies.results import write_result
@@ -204,6 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N; several, separated by commas")
     parser.add_argument("--seconds", type=float, metavar="S", help="begin no cell after S seconds")
     asked = parser.parse_args(arguments)
+    keep_freed_memory()
     if asked.workers > 1:
         signal.signal(signal.SIGTERM, _interrupt)
     try:

@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from attention_cem.freed_memory import keep_freed_memory
+
+keep_freed_memory()
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attention_cem.freed_memory import keep_freed_memory
 from attention_cem.training.config import Config, DataConfig, ModelConfig, RunConfig, SurrogateConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -189,6 +190,7 @@ def main(arguments: Sequence[str] | None = None, plan: DemoPlan | None = None) -
     parser.add_argument("--folder", type=Path, default=Path("demo"), help="where everything goes [demo]")
     folder: Path = parser.parse_args(arguments).folder
     began = time.perf_counter()
+    keep_freed_memory()
     print(_STORY, flush=True)
     try:
         # Loading torch takes seconds: inside, so that Ctrl-C is answered then as well.

@@ -16,6 +16,7 @@ from attention_cem.attacks.base import Attack, AttackResult, Progress, no_progre
 from attention_cem.attacks.challenge import Challenge
 from attention_cem.attacks.inverter_training import TrainedInverter, TrainingPlan, train_inverter
 from attention_cem.attacks.receipts import CurvePoint, Receipt
+from attention_cem.data.layout import prefers_channels_last
 from attention_cem.splitting import ResidualInverter
 
 
@@ -114,7 +115,7 @@ class InverterAttack(Attack):
         else:
             network = ResidualInverter(challenge.z_shape, challenge.image_shape, width=self.width, blocks=self.blocks)
         network = network.to(device)
-        if device.type == "cuda":
+        if prefers_channels_last(device):
             network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network
 

@@ -23,6 +23,7 @@ from attention_cem.attacks.repeated_step import (
     set_learning_rate,
 )
 from attention_cem.data import mse_per_image, to_float
+from attention_cem.data.layout import prefers_channels_last
 
 _PROBE_RATE = 0.5  # of the learning rate: high enough to move on, low enough not to forget
 _SMALLEST_BATCH = 8
@@ -185,7 +186,9 @@ def _train(
 
 
 def _channels_last(z: Tensor) -> Tensor:
-    return z.contiguous(memory_format=torch.channels_last) if z.ndim == 4 and z.is_cuda else z
+    if z.ndim == 4 and prefers_channels_last(z.device):
+        return z.contiguous(memory_format=torch.channels_last)
+    return z
 
 
 def _train_mse(network: nn.Module, data: AttackerData) -> float:

@@ -9,6 +9,7 @@ from importlib import import_module
 
 import attention_cem
 from attention_cem.cli.remedies import memory_words
+from attention_cem.freed_memory import keep_freed_memory
 from attention_cem.nearest_names import did_you_mean
 
 # Each module has `main(arguments) -> exit code`; it is imported only when its command is called.
@@ -58,6 +59,7 @@ def _run(given: Sequence[str]) -> int:
         print(f"attention-cem: unknown command '{given[0]}'{hint}", file=sys.stderr)
         return 2
     module, _ = COMMANDS[given[0]]
+    keep_freed_memory()
     try:
         code: int = import_module(module).main(given[1:])
     except (MemoryError, RuntimeError) as error:

@@ -14,6 +14,7 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 from typing import Any
 
+from attention_cem.freed_memory import keep_freed_memory
 from attention_cem.studies.cell_run import Runner, run_cell
 from attention_cem.studies.folder_store import FolderStore
 from attention_cem.studies.plan import Study
@@ -312,6 +313,7 @@ def _work_in_process(
     threads = str(order.pop("threads"))
     for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
         os.environ.setdefault(name, threads)
+    keep_freed_memory()
     # Ctrl-C reaches only the main process, which then asks each worker once; twice would mean "at once".
     os.setsid()
     signal.signal(signal.SIGTERM, _interrupt)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_cem.data import Augment, Batches, ImageData, ImageSet, load_data, split_validation
+from attention_cem.data.layout import prefers_channels_last
 from attention_cem.defences import DefenceStack, build_stack, model_context
 from attention_cem.splitting import BlindInput, Bottleneck, SplitModel, build_split_model, z_shape_of
 from attention_cem.surrogates import build_surrogate
@@ -104,7 +105,7 @@ def build_images(config: Config, device: torch.device, world: World, data: Image
     if settings.on_device:
         train = train.to(device)
     shared = {"rank": world.rank, "world_size": world.size, "device": device}
-    channels_last = device.type == "cuda"
+    channels_last = prefers_channels_last(device)
     return Images(
         train=Batches(
             train,
@@ -134,7 +135,7 @@ def scoring_batches(images: ImageSet, device: torch.device, world: World, *, on_
         shuffle=False,
         rank=world.rank,
         world_size=world.size,
-        channels_last=device.type == "cuda",
+        channels_last=prefers_channels_last(device),
     )
 
 
@@ -199,7 +200,7 @@ def build_networks(
     seed_stream(cpu, "surrogate", config.train.seed)
     surrogate = _surrogate(config, stack, prod(z_shape), num_classes, cross_fit)
     model.to(device).train()
-    if device.type == "cuda":
+    if prefers_channels_last(device):
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     stack.to(device).train()
     if surrogate is not None:
