@@ -11,6 +11,7 @@ from typing import Any
 from studies.publish_reading import KEPT_START, Experiment, Finished, plain
 
 FIRST_ATTACKS = (
+    "inverter_small",
     "inverter",
     "inverter_large",
     "inverter_wide",

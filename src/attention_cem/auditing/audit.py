@@ -105,7 +105,7 @@ def audit(
     Args:
         challenge_folder: written by ``write_challenge``, with its answers.
         out: folder of the record; made if need be.
-        budget: ``quick``, ``screening``, ``standard``, ``thorough`` or a :class:`Budget`.
+        budget: ``quick``, ``screening``, ``compact``, ``standard``, ``thorough`` or a :class:`Budget`.
         device: where to attack; the GPU if there is one.
         identity: also report how often the class (person) of a reconstruction is recognised.
         calibration_cache: folder shared by audits with the same data; by default inside ``out``.

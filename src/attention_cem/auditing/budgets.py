@@ -1,4 +1,4 @@
-"""Which attacks an audit runs: four named budgets, or any list of one's own. Weakest attacks come first."""
+"""Which attacks an audit runs: five named budgets, or any list of one's own. Weakest attacks come first."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from attention_cem.attacks import (
     RidgeAttack,
     TrainingPlan,
 )
+from attention_cem.budget_names import BUDGETS
 
-BUDGETS = ("quick", "screening", "standard", "thorough")
 SHORT_INVERTER = "inverter_short"
 """The quick budget's inverter by name; a thorough audit runs it too, to say what a quick one would have missed."""
 SCREENING_NOTE = (
@@ -24,7 +24,10 @@ SCREENING_NOTE = (
     "or thorough budget"
 )
 """Stands among the warnings of every screening audit."""
-_WITHOUT_ADVERSARY = ("quick", "screening")
+_SMALL = TrainingPlan(epochs=24, batch_size=48, lr=2e-3)
+"""Of the compact budget. Steps are cheap on a CPU and epochs are not: with as many, larger batches do not converge."""
+_FROM_ADVERSARY = {"compact": _SMALL, "standard": TrainingPlan(epochs=50), "thorough": TrainingPlan(epochs=100)}
+"""How long the defender's own adversary is trained on; other budgets leave it out."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,12 @@ def named_budget(name: str, challenge: Challenge, *, compiled: bool = False) -> 
         ValueError: an unknown name.
     """
     check_budget_name(name)
-    budget = {"quick": _quick, "screening": _screening, "standard": _standard, "thorough": _thorough}[name]()
+    makers = (_quick, _screening, _compact, _standard, _thorough)
+    budget = dict(zip(BUDGETS, makers, strict=True))[name]()
     attacks = budget.attacks
     adversary = challenge.defender_adversary()
-    if adversary is not None and name not in _WITHOUT_ADVERSARY:
-        plan = TrainingPlan(epochs=100 if name == "thorough" else 50)
+    if adversary is not None and name in _FROM_ADVERSARY:
+        plan = _FROM_ADVERSARY[name]
         # Its size is for the calibration, which trains the same network from a random start.
         tuned = InverterAttack(plan, width=adversary.width, blocks=adversary.blocks, start="adversary")
         attacks = (*attacks, ("inverter_from_adversary", tuned))
@@ -129,6 +133,17 @@ def _screening() -> Budget:
         fisher_images=0,
         membership_epochs=0,
         note=SCREENING_NOTE,
+    )
+
+
+def _compact() -> Budget:
+    """One small inverter, trained until its receipt can pass: what a CPU has time for, with some thousand images."""
+    return Budget(
+        "compact",
+        (*_baselines(), ("inverter_small", InverterAttack(_SMALL, width=32, blocks=2))),
+        bound_images=2000,
+        fisher_images=32,
+        membership_epochs=50,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attention_cem.budget_names import BUDGETS
 from attention_cem.cli.remedies import check_folder_place, os_words
 from attention_cem.cli.requests import fail, refuse
 from attention_cem.training.config_checks import ConfigError
@@ -101,9 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--base-epochs", type=int, default=10, metavar="N", help="of the whole model [%(default)s]")
     parser.add_argument("--epochs", type=int, default=3, metavar="N", help="of fine-tuning a cut [%(default)s]")
     parser.add_argument("--sigma", type=float, default=0.025, metavar="X", help="noise on z, 0 for none [%(default)s]")
-    parser.add_argument(
-        "--budget", choices=("quick", "screening", "standard", "thorough"), default="quick", help="[%(default)s]"
-    )
+    parser.add_argument("--budget", choices=BUDGETS, default="quick", help="[%(default)s]")
     parser.add_argument(
         "--accuracy-slack", type=float, default=2.0, metavar="POINTS", help="accuracy that may be lost [%(default)s]"
     )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attention_cem.budget_names import BUDGETS
 from attention_cem.cli.audit_text import audit_text
 from attention_cem.cli.remedies import check_folder_place, os_words, weights_words
 from attention_cem.cli.requests import command_parser, fail, parse_strictly, positive, refuse, show
@@ -18,11 +19,11 @@ from attention_cem.training.config_checks import ConfigError
 if TYPE_CHECKING:
     from attention_cem.auditing import AuditObserver
 
-_BUDGETS = ("quick", "screening", "standard", "thorough")
 _WIDEST = 110
 _EXAMPLES = """budgets:
   quick      baselines and a short inverter: a first look, never a proof
   screening  baselines and the reference inverter for 15 epochs: to choose among many runs, never a proof
+  compact    baselines and a small inverter that can converge: a receipt that can pass, in minutes on a CPU
   standard   inverters of two sizes, GAN inverter, search through the client: the reference protocol
   thorough   wide inverters trained to the end, restarts, augmentation, the defender's own adversary refined
 
@@ -55,13 +56,13 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser(
         "audit",
-        "RUN|CHALLENGE [--budget quick|screening|standard|thorough] [-o DIR] [--device NAME] [--identity] [--limit N]",
+        f"RUN|CHALLENGE [--budget {'|'.join(BUDGETS)}] [-o DIR] [--device NAME] [--identity] [--limit N]",
         "Attack a trained run, or a challenge somebody wrote, and report the worst case with receipts.\n"
         "Stopped at any moment, it goes on with the first unfinished attack when called again.",
         _EXAMPLES,
     )
     parser.add_argument("folder", metavar="RUN|CHALLENGE", help="folder of a trained run, or of a challenge")
-    parser.add_argument("--budget", choices=_BUDGETS, default="standard", help="how hard to attack [standard]")
+    parser.add_argument("--budget", choices=BUDGETS, default="standard", help="how hard to attack [standard]")
     parser.add_argument("-o", "--out", metavar="DIR", help="folder of the record [RUN/audit, or CHALLENGE-audit]")
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:N [the GPU if there is one]")
     parser.add_argument("--identity", action="store_true", help="also: is the class (person) still recognised?")

@@ -5,7 +5,7 @@
     name = "slots"                          # also names the output folder, runs/studies/slots
     title = "How many slots does it take?"
     base = "../configs/cifar10-sound.toml"  # relative to the study file
-    budget = "standard"                     # of each audit: quick, screening (grids), standard, thorough
+    budget = "standard"                     # of each audit: quick, screening (grids), compact, standard, thorough
     accuracies = [0.87]                     # where methods are compared; the first decides
     smallest_difference = 0.0007            # of MSE; below it a difference is none
 
@@ -42,6 +42,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from attention_cem.budget_names import BUDGETS
 from attention_cem.nearest_names import did_you_mean
 from attention_cem.training.config import Config
 from attention_cem.training.config_checks import ConfigError
@@ -58,7 +59,6 @@ AXES = {
     "leakage": "defence.linear_leakage.weight",
     "defences": "defence",
 }
-BUDGETS = ("quick", "screening", "standard", "thorough")
 _ALONG = ("surrogate.lambd", "defence.gaussian_noise.sigma", "defence.linear_leakage.weight")
 _KEYS = (
     "name",
