@@ -9,7 +9,7 @@ from typing import Any
 from attention_cem.studies import compare
 from studies.publish_comparisons import Compared
 from studies.publish_figures import figure_name
-from studies.publish_proven import missed_block
+from studies.publish_proven import missed_block, outright_words, unsettled_words
 from studies.publish_reading import Experiment, StoredStudy
 from studies.publish_rows import Row, rows_of, short_commit
 from studies.publish_settings import Page, Settings
@@ -138,6 +138,7 @@ def _experiment(
         not_made = [each for each in compared.missing if each.data == data and each.a_exists and each.b_exists]
         parts += [f"Not comparable: {each.key}: {each.reason}." for each in not_made]
         parts += [_volumes(experiment, data), "Every setting 全部设置", settings_table(rows)]
+        parts += filter(None, (outright_words(rows), unsettled_words(rows)))
         attacks = attacks_table(rows)
         if attacks:
             parts += ["Attack by attack: MSE (SSIM) 逐个攻击：MSE（SSIM）", attacks]

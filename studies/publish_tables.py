@@ -316,11 +316,12 @@ def spread(value: Spread | None, digits: int) -> str:
     return NOTHING if value is None else value.text(digits)
 
 
-def interval(ci95: Sequence[float] | None, *, at_least: bool = False) -> str:
+def interval(ci95: Sequence[float] | None, *, at_least: bool = False, digits: int = 3) -> str:
     """An interval, or why there is none; of a lower bound its lower end alone."""
     if ci95 is None:
         return "none (one seed)"
-    return f"above {ci95[0]:.3f}" if at_least else f"{ci95[0]:.3f} to {ci95[1]:.3f}"
+    low, high = (f"{end:.{digits}f}" for end in ci95)
+    return f"above {low}" if at_least else f"{low} to {high}"
 
 
 def _cell(text: str) -> str:

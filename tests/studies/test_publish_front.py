@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from studies.publish import publish
-from studies.publish_settings import read_settings
+from studies.publish_front import QUESTIONS
+from studies.publish_settings import Stack, read_settings
 
 from attention_cem.studies import Cell
-from tests.studies.publishing import MAIN, figures, fill, page, repository
+from tests.studies.publishing import MAIN, ROOT, figures, fill, page, repository
 
+BAR = "\\|"
 SLOTS = f"""{MAIN}
 [[method]]
 name = "slots"
@@ -23,6 +25,17 @@ matrix = {{ lambda = [0.1, 0.3, 1.0] }}
 def front(root: Path) -> str:
     publish(root)
     return (root / "README.md").read_text(encoding="utf-8")
+
+
+def answer_to(key: str, text: str) -> list[str]:
+    """The row of the page that answers a question, cell by cell; empty where there is none."""
+    question = next(each for each in QUESTIONS if each.key == key)
+    begins = f"| {question.words.replace('|', BAR)}<br>"
+    return next((split_row(line) for line in text.splitlines() if line.startswith(begins)), [])
+
+
+def split_row(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
 def with_slots(cell: Cell, level: float) -> tuple[float, float]:
@@ -37,15 +50,16 @@ def with_slots(cell: Cell, level: float) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("level", "told"),
     [
-        (1.0, "shows no gain over k-means CEM at its best (1.00× at equal accuracy on cifar10, no difference shown)"),
-        (0.5, "shows no gain over k-means CEM at its best (0.50× at equal accuracy on cifar10, worse)"),
-        (1.5, "shows a gain over k-means CEM at its best (1.50× at equal accuracy on cifar10, better)"),
+        (1.0, ["1.00×", "no difference shown<br>未见差别"]),
+        (0.5, ["**0.50×**", "worse"]),
+        (1.5, ["**1.50×**", "better"]),
     ],
 )
-def test_front__says_what_attention_gains_as_the_figures_have_it(tmp_path: Path, level: float, told: str) -> None:
+def test_front__says_what_attention_gains_as_the_figures_have_it(tmp_path: Path, level: float, told: list[str]) -> None:
     root = repository(tmp_path, SLOTS)
     fill(root, "main-cifar10", lambda cell: with_slots(cell, level))
-    assert f"`sound` contains no attention; attention (`slots`) {told}" in front(root)
+    answer = answer_to("slots_vs_kmeans_best", front(root))
+    assert answer[1] == told[0] and answer[4].startswith(told[1]) and "`slots` / `kmeans_best`" in answer[5]
 
 
 @pytest.mark.parametrize(
@@ -58,18 +72,16 @@ def test_front__says_what_attention_adds_to_sound(
     beside = SLOTS.split("[[method]]")[-1].replace('"slots"', '"sound_slots"').replace("= 3 }", "= 4 }")
     root = repository(tmp_path, f"{SLOTS}[[method]]{beside}")
     fill(root, "main-cifar10", lambda cell: with_slots(cell, level))
-    assert f"; `sound` with it has {figure}× the MSE of `sound` ({told}).\n" in front(root)
-    assert re.search(
-        rf"`slots` 与 `sound` 并用，为单用 `sound` 的 {figure} 倍（[0-9.]+ 至 [0-9.]+，{chinese}", front(root)
-    )
+    answer = answer_to("sound_slots_vs_sound", front(root))
+    assert answer[1].strip("*") == f"{figure}×" and answer[4].startswith(told) and f"<br>{chinese}" in answer[4]
 
 
 def test_front__says_what_an_attacker_gains_by_attention(tmp_path: Path) -> None:
     beside = SLOTS.split("[[method]]")[-1].replace('"slots"', '"attention"').replace("= 3 }", "= 4 }")
     root = repository(tmp_path, f"{SLOTS}[[method]]{beside}")
     fill(root, "main-cifar10", lambda cell: with_slots(cell, 1.5))
-    told = "attends to slots: MSE on `attention` 1.50× that of k-means CEM at its best (better)."
-    assert told in front(root) and re.search("`attention`（闭式攻击者用注意力读槽）1.50 倍（.*，更好", front(root))
+    answer = answer_to("attention_vs_kmeans_best", front(root))
+    assert answer[1] == "**1.50×**" and answer[4].startswith("better") and "`attention` / " in answer[5]
 
 
 MIRRORED = f"""{MAIN.replace('cifar10"', 'mirrored-cifar10"', 1)}
@@ -99,12 +111,12 @@ def test_front__begins_with_methods_that_are_trained_alike(tmp_path: Path) -> No
 
     fill(root, "main-mirrored-cifar10", level)
     text = front(root)
-    answer = "the attack's MSE on `sound_mirrored`, the recipe of the preset, is 3.03× that of "
-    only = "`kmeans_constant_mirrored`, the one form of k-means CEM trained alike ("
-    assert f"{answer}{only}" in text and "With black edges, as published, that on `sound` is 1.51×" in text
-    rows = [line for line in text.splitlines() if line.startswith("| `") and " against `" in line]
-    assert rows[0].startswith("| `sound_mirrored` against `kmeans_best_mirrored` |")
-    assert re.search("`sound_mirrored`（预设的做法，不含注意力，双方都用镜像边缘）3.03 倍（.*，更好", text)
+    alike = answer_to("sound_mirrored_vs_kmeans_best_mirrored", text)
+    assert alike[1] == "**3.03×**" and alike[4].startswith("better")
+    assert "`sound_mirrored` / `kmeans_constant_mirrored`<br>" in alike[5], "the one form there is, by its own name"
+    assert answer_to("sound_vs_kmeans_best", text)[1] == "**1.51×**"
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert split_row(rows[2]) == alike
     made = json.loads((root / "results/summary.json").read_text())["comparisons"]["cifar10"]
     assert made["sound_mirrored_vs_noise_mirrored"]["mse_gain"] == pytest.approx(6.06, abs=0.01)
 
@@ -113,9 +125,11 @@ def test_front__claims_nothing_of_attention_without_results_or_with_few_seeds(tm
     root = repository(tmp_path, SLOTS)
     fill(root, "main-cifar10", keep=lambda cell: cell.method != "slots")
     text = front(root)
-    assert "`sound` contains no attention.\n" in text and "attention (`slots`)" not in text
+    assert answer_to("slots_vs_kmeans_best", text) == [] and answer_to("sound_vs_kmeans_best", text)
     fill(root, "main-cifar10", lambda c: with_slots(c, 1.5), lambda c: c.method == "slots" and c.config.train.seed < 2)
-    assert "whether attention (`slots`) gains over k-means CEM at its best is undecided" in front(root)
+    answer = answer_to("slots_vs_kmeans_best", front(root))
+    assert answer[1] == "1.48×" and answer[4].startswith("undecided") and ", 2 seeds, " in answer[5]
+    assert "Fewer than 3 seeds are a lead and no claim." in front(root)
 
 
 def test_front__names_runs_that_never_learned_also_those_in_no_comparison(tmp_path: Path) -> None:
@@ -167,18 +181,26 @@ def test_front__without_a_comparison_says_so_and_names_the_runs_at_chance(tmp_pa
     assert "3 of 3 runs of `sound` (`main-cifar10`) never learned" in text and "什么也没学到" in text
 
 
-def test_front__answers_before_the_table_and_shows_only_what_is_asked_for(tmp_path: Path) -> None:
+def test_front__shows_only_what_is_asked_for_and_says_at_which_size(tmp_path: Path) -> None:
     root = repository(tmp_path, MAIN.replace("[settings]", 'baseline = "kmeans_constant"\n[settings]', 1))
     fill(root, "main-cifar10")
     text = front(root)
     asked = json.loads((root / "results/summary.json").read_text())["comparisons"]["cifar10"]
     best = asked["sound_vs_kmeans_best"]
-    answer = f"the attack's MSE on `sound` is {best['mse_gain']:.2f}× that of k-means CEM at its best"
-    assert 0 < text.index(answer) < text.index("| comparison |")
-    declared = {f"| `{a}` against `{b}` " for a, b in read_settings(root).comparisons}
-    shown = [line for line in text.splitlines() if " against `" in line and line.startswith("| `")]
-    assert shown and all(any(line.startswith(pair) for pair in declared) for line in shown)
-    assert "sound_vs_kmeans_constant" in asked and "| `sound` against `kmeans_constant`" not in text
+    answer = answer_to("sound_vs_kmeans_best", text)
+    assert answer[1] == f"**{best['mse_gain']:.2f}×**"
+    assert answer[5].endswith("`main-cifar10`: vgg11_bn, all images, 60 epochs, 3 seeds, standard audit")
+    shown = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(shown) == 2 + sum(question.key in asked for question in QUESTIONS)
+    assert "sound_vs_kmeans_constant" in asked and "`sound` / `kmeans_constant`" not in text
+
+
+def test_front__asks_nothing_that_is_not_compared() -> None:
+    """A misspelt key would leave a question out without a word."""
+    settings = read_settings(ROOT)
+    stacks = [(stack.prefix, stack.suffix) for stack in (*settings.stacks, Stack("", "", ""))]
+    made = {f"{p}{a}{s}_vs_{p}{b}{s}" for a, b in settings.comparisons for p, s in stacks}
+    assert {question.key for question in QUESTIONS} <= made
 
 
 def test_figure__names_runs_at_chance_and_does_not_draw_them(tmp_path: Path) -> None:

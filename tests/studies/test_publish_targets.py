@@ -193,9 +193,10 @@ def test_publish__a_target_is_open_where_its_study_says_nothing(tmp_path: Path, 
     assert f"decided by {study} alone" in target["why"] and why in target["why"]
 
 
-def test_publish__the_front_page_marks_where_it_was_read_and_says_it_in_chinese(tmp_path: Path) -> None:
+def test_publish__the_front_page_says_it_in_chinese_and_the_index_marks_where_it_was_read(tmp_path: Path) -> None:
     root = repository(tmp_path, MAIN.replace("accuracies", "# accuracies"))
     fill(root, "main-cifar10")
     publish(root)
     front = (root / "README.md").read_text(encoding="utf-8")
-    assert " (lowest) |" in front and "上与最好的 k-means CEM" in front and "`sound`（黑色边缘，不含注意力）" in front
+    assert "按已发表的黑色边缘：我们的方法对最好的 k-means CEM | **" in front and "<br>更好" in front
+    assert " (lowest) |" in page(root, "README")
