@@ -19,7 +19,7 @@ from attention_cem.studies.plan import Cell, load_study
 from attention_cem.studies.results import read_result, write_result
 from attention_cem.studies.running import run_studies, run_study
 from attention_cem.studies.store import DeviceLostError
-from tests.studies import stub
+from tests.studies import stub, stub_of_torch
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -350,3 +350,15 @@ def test_run_study__workers_share_the_cores_to_compute_and_to_compile_on(
     run_study(study, workers=2, runner=stub.telling_its_threads, poll_seconds=0.1)
     told = [read_result(study.result_file(cell.id))["versions"] for cell in study.cells]
     assert told == [{"OMP_NUM_THREADS": "6", "TORCHINDUCTOR_COMPILE_THREADS": "6"}] * 6
+
+
+def test_run_study__workers_share_the_cores_where_torch_was_imported_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # broke: under `make reproduce` each of two workers computed on both of two cores, and they got in their own way
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    study = load_study(stub.write_study(tmp_path), tmp_path / "out")
+    run_study(study, workers=2, runner=stub_of_torch.telling_its_threads, poll_seconds=0.1)
+    told = [read_result(study.result_file(cell.id))["versions"] for cell in study.cells]
+    assert told == [{"threads": 6}] * 6

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -309,10 +310,7 @@ def _work_in_process(
     studies: Sequence[Study], store: str | None, grace_seconds: float, runner: Runner, order: dict[str, Any]
 ) -> None:
     """What a worker process does; it stops when the process that started it is gone."""
-    # Before torch is imported: workers that each take all cores, to compute or to compile, get in each other's way.
-    threads = str(order.pop("threads"))
-    for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
-        os.environ.setdefault(name, threads)
+    _share_cores(order.pop("threads"))
     keep_freed_memory()
     # Ctrl-C reaches only the main process, which then asks each worker once; twice would mean "at once".
     os.setsid()
@@ -327,6 +325,17 @@ def _work_in_process(
         raise SystemExit(_DEVICE_LOST) from None
     except OSError as error:
         raise SystemExit(f"study: a worker cannot go on: {error}") from None
+
+
+def _share_cores(threads: int) -> None:
+    """Workers that each take all cores, to compute or to compile, get in each other's way; who says otherwise is heard.
+
+    The environment is read when torch is imported, which the program that began the worker may do in it too.
+    """
+    if "OMP_NUM_THREADS" not in os.environ and "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+    for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
+        os.environ.setdefault(name, str(threads))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
