@@ -119,6 +119,23 @@ The plain inverter's time is extrapolated from {found["inverter_plain_measured_e
 Calibration: an identity-like client is rebuilt at {found["identity_psnr"]:.1f} dB."""
 
 
+def on_cpu_section() -> str:
+    figures = read("cpu")
+    variants = list(figures["rows"][0]["ms"])
+    lines = [f"| step | {' | '.join(variants)} |", "| --- " * (1 + len(variants)) + "|"]
+    for row in figures["rows"]:
+        first = row["ms"][variants[0]]
+        told = (f"{ms:.0f} ms, {first / ms:.2f}×" for ms in row["ms"].values())
+        lines.append(f"| {row['task']} | {' | '.join(told)} |")
+    return f"""## Training steps on a CPU
+
+`python -m benchmarks.cpu`: forward, backward and Adam on one core; ratios are to the step as it comes. Commands and
+workers of studies run as in the last column: freed memory is kept instead of given back at every step, and channels of
+a pixel lie side by side. {measured_on(figures)}
+
+{chr(10).join(lines)}"""
+
+
 def serving_section() -> str:
     figures = read("serving")
     setting, steady, killed = figures["setting"], figures["load"], figures["load_with_kill"]
@@ -141,7 +158,7 @@ the server used {steady["server_cpu_s"]:.0f} CPU seconds, the clients {steady["c
 
 
 def main() -> None:
-    sections = [cpu_section(), gpu_section(), step_section(), attack_section(), serving_section()]
+    sections = [cpu_section(), gpu_section(), step_section(), attack_section(), on_cpu_section(), serving_section()]
     head = "# Benchmarks\n\nGenerated from `results/benchmarks/*.json` by `python -m benchmarks.report`.\n"
     PAGE.write_text("\n\n".join([head.rstrip(), *sections]) + "\n")
     print(f"wrote {PAGE}")

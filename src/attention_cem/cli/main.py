@@ -27,6 +27,9 @@ COMMANDS = {
     "advise": ("attention_cem.cli.advise", "say where to cut a model: cost, accuracy and leakage of each cut"),
 }
 
+_TAKE_MANY_STEPS = ("train", "audit", "study", "advise")
+"""They train something, and end; a server keeps what one large request took no longer than it must."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the exit code (2: the request was wrong, 1: it failed).
@@ -59,7 +62,8 @@ def _run(given: Sequence[str]) -> int:
         print(f"attention-cem: unknown command '{given[0]}'{hint}", file=sys.stderr)
         return 2
     module, _ = COMMANDS[given[0]]
-    keep_freed_memory()
+    if given[0] in _TAKE_MANY_STEPS:
+        keep_freed_memory()
     try:
         code: int = import_module(module).main(given[1:])
     except (MemoryError, RuntimeError) as error:
