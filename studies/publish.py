@@ -39,6 +39,7 @@ def publish(root: Path) -> list[str]:
     from studies.publish_index import index_page
     from studies.publish_pages import study_page
     from studies.publish_paper import paper_page
+    from studies.publish_pictures import write_picture
     from studies.publish_reading import experiments_of, read_studies, unexplained
     from studies.publish_settings import read_settings
     from studies.publish_stamps import COST, FRONT, INDEX, PAPER, SUMMARY, made_from, stamped_json, stamped_text
@@ -65,19 +66,25 @@ def publish(root: Path) -> list[str]:
         cost=cost,
     )
     by_name = {each.experiment: each for each in compared}
-    pages = {page.file: study_page(page, settings, experiments, by_name) for page in settings.pages}
+    pictures = {
+        each.name: picture
+        for asked in settings.pictures
+        for each in experiments
+        if each.name == asked.study and (picture := write_picture(root, asked, each, by_name[each.name])) is not None
+    }
+    pages = {page.file: study_page(page, settings, experiments, by_name, pictures) for page in settings.pages}
     about_cost = [target for target, asked in zip(targets, settings.targets, strict=True) if "cost_of" in asked]
     pages[COST] = cost_page(experiments, cost, about_cost)
     pages[PAPER] = paper_page(root, experiments)
     pages[INDEX] = index_page(settings, studies, orphans, comparisons, missing, targets)
     texts = {name: stamped_text(body, inputs[name]) for name, body in pages.items()}
     texts[SUMMARY] = stamped_json(summary, inputs[SUMMARY])
-    block = front_block(experiments, compared, comparisons, targets, settings)
+    block = front_block(experiments, compared, comparisons, targets, settings, list(pictures.values()))
     texts[FRONT] = with_block((root / FRONT).read_text(encoding="utf-8"), stamped_text(block, inputs[FRONT]))
     drawn = [write_figure(root, settings, each, data) for each in experiments for data in each.data_sets()]
     for name, text in texts.items():
         write_atomically(root / name, text.encode())
-    return [*drawn, *texts]
+    return [*drawn, *pictures.values(), *texts]
 
 
 def main(arguments: list[str] | None = None) -> int:

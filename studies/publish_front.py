@@ -9,6 +9,7 @@ from typing import Any
 from attention_cem.studies.verdicts import BETTER, ENOUGH_SEEDS, SAME, UNDECIDED, WORSE
 from studies.publish_comparisons import Compared
 from studies.publish_figures import figure_name
+from studies.publish_pictures import picture_words
 from studies.publish_proven import proven, screening_missed
 from studies.publish_reading import Experiment
 from studies.publish_rows import rows_of
@@ -117,6 +118,7 @@ def front_block(
     comparisons: Mapping[str, Mapping[str, Any]],
     targets: Sequence[Mapping[str, Any]],
     settings: Settings,
+    pictures: Sequence[str] = (),
 ) -> str:
     """The first data set: questions and answers, a plot, how far they can be trusted, what names mean."""
     title, data = "## Where we stand\n\n", settings.data[0]
@@ -149,6 +151,7 @@ def front_block(
         "同准确率下最强攻击的误差（MSE）之比，大于 1 表示前者隐藏得更多。\n\n"
         f"{table(head, rows)}\n\n{_READ_UP if any(BEYOND in row[4] for row in rows) else ''}"
         f"![Accuracy and MSE of every method on {data}, {pictured.name}]({figure_name(pictured, data)})\n\n"
+        + "".join(f"{picture_words(name)}\n\n" for name in pictures)
         + "".join(f"- **{about}.** {told.strip()}\n" for about, told in notes.items() if told.strip())
         + "\n[Every figure and how it was measured](results/README.md) · [attack by attack](results/main.md) · "
         "[beside the published table](results/paper-table.md) · [cost](results/cost.md) · "

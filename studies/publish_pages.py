@@ -9,6 +9,7 @@ from typing import Any
 from attention_cem.studies import compare
 from studies.publish_comparisons import Compared
 from studies.publish_figures import figure_name
+from studies.publish_pictures import picture_words
 from studies.publish_proven import missed_block, outright_words, unsettled_words
 from studies.publish_reading import Experiment, StoredStudy
 from studies.publish_rows import Row, rows_of, short_commit
@@ -66,12 +67,20 @@ nothing; 1 is all. Waves 0-3 are what a client blind to 4×4 waves does not see.
 
 
 def study_page(
-    page: Page, settings: Settings, experiments: Sequence[Experiment], compared: Mapping[str, Compared]
+    page: Page,
+    settings: Settings,
+    experiments: Sequence[Experiment],
+    compared: Mapping[str, Compared],
+    pictures: Mapping[str, str],
 ) -> str:
     """A page with every experiment it is made of, or the commands that would give it content."""
     mine = [each for each in experiments if settings.page_of(each.studies[0].name) == page]
     done = [each for each in mine if each.finished]
-    told = [part for each in done for part in _experiment(each, experiments, compared[each.name], settings)]
+    told = [
+        part
+        for each in done
+        for part in _experiment(each, experiments, compared[each.name], settings, pictures.get(each.name))
+    ]
     # What several studies of a page would have to explain stands once, at its beginning.
     needed = {HOW_TO_READ: bool(done), HOW_MATCHED: MATCHED in told, HOW_HIDDEN: HIDDEN in told}
     parts = [f"# {page.title}\n\n{page.title_zh}", *(text for text, is_needed in needed.items() if is_needed), *told]
@@ -117,7 +126,11 @@ def commits(stored: StoredStudy) -> list[str]:
 
 
 def _experiment(
-    experiment: Experiment, experiments: Sequence[Experiment], compared: Compared, settings: Settings
+    experiment: Experiment,
+    experiments: Sequence[Experiment],
+    compared: Compared,
+    settings: Settings,
+    picture: str | None,
 ) -> list[str]:
     planned = sum(len(stored.study.cells) for stored in experiment.studies)
     done = sum(len(stored.finished) for stored in experiment.studies)
@@ -125,6 +138,8 @@ def _experiment(
     if experiment.name in settings.conclusions:
         words, words_zh = settings.conclusions[experiment.name]
         parts.append(f"**{words}.** {words_zh}。")
+    if picture is not None:
+        parts.append(picture_words(picture, "results/"))
     for data in experiment.data_sets():
         rows = rows_of(experiment, data)
         figure = figure_name(experiment, data).removeprefix("results/")

@@ -12,7 +12,19 @@ from typing import Any
 SETTINGS = "results/comparisons.toml"
 PUBLISHED = "results/published-cifar10.toml"
 WITHOUT_CEM = "noise"
-_KEYS = ("data", "prefer", "envelopes", "page", "conclusion", "method", "together", "comparison", "stack", "target")
+_KEYS = (
+    "data",
+    "prefer",
+    "envelopes",
+    "page",
+    "conclusion",
+    "method",
+    "together",
+    "comparison",
+    "stack",
+    "target",
+    "picture",
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,23 @@ PLAIN = Stack("", "", "")
 
 
 @dataclass(frozen=True)
+class Picture:
+    """Images as the attacks rebuilt them.
+
+    Args:
+        study: whose runs are shown.
+        seed: of the runs.
+        comparison: the runs nearest to the accuracy at which it was read are shown.
+        methods: a row each.
+    """
+
+    study: str
+    seed: int
+    comparison: str
+    methods: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Settings:
     """The file's content; see its comments."""
 
@@ -70,6 +99,7 @@ class Settings:
     comparisons: tuple[tuple[str, str], ...]
     stacks: tuple[Stack, ...]
     targets: tuple[Mapping[str, Any], ...]
+    pictures: tuple[Picture, ...]
 
     def page_of(self, study: str) -> Page | None:
         """The page that shows a study."""
@@ -122,6 +152,10 @@ def read_settings(root: Path) -> Settings:
             comparisons=tuple((pair["a"], pair["b"]) for pair in tree.get("comparison", [])),
             stacks=tuple(_stack(stack) for stack in tree.get("stack", [])),
             targets=tuple(dict(target) for target in tree.get("target", [])),
+            pictures=tuple(
+                Picture(each["study"], each["seed"], each["comparison"], tuple(each["methods"]))
+                for each in tree.get("picture", [])
+            ),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file}: an entry is incomplete or of the wrong kind: {error}") from None

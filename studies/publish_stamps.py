@@ -24,6 +24,7 @@ SUMMARY, INDEX, COST, PAPER, FRONT = (
     "results/paper-table.md",
     "README.md",
 )
+PICTURES = "results/pictures"
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 _COMMENT = re.compile(r"<!-- made by `make results`, not by hand: inputs ([0-9a-f]{16}), page ([0-9a-f]{16}) -->\n")
 Inputs = dict[str, str]
@@ -53,6 +54,7 @@ def made_from(root: Path) -> dict[str, Inputs]:
     by_study = {file.stem: _study_inputs(root, file) for file in study_files(root, settings)}
     for name in orphans(root, by_study):
         by_study[name] = {f"results/studies/{name}": _digest(result_files(root, name))}
+    shared[PICTURES] = _digest(sorted((root / PICTURES).glob("*/*.png")))
     everything = {**shared, **{name: digest for each in by_study.values() for name, digest in each.items()}}
     benchmarks = {f"results/benchmarks/{file.name}": _digest([file]) for file in benchmark_files(root)}
     published = {PUBLISHED: _digest([root / PUBLISHED])}

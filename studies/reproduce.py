@@ -28,6 +28,7 @@ from attention_cem.studies.results import write_result
 from attention_cem.studies.running import run_studies
 from attention_cem.studies.store import CellState, DeviceLostError
 from attention_cem.training.config_reading import config_hash
+from studies.publish_pictures import keep_strip, wants_strip
 from studies.publish_reading import StoredStudy, read_studies
 from studies.publish_settings import read_settings
 from studies.publish_stamps import study_files
@@ -86,12 +87,16 @@ def with_stored_results(root: Path, stored: StoredStudy) -> Study:
     return study
 
 
-def store_results(root: Path, study: Study, cells: Iterable[Cell]) -> None:
-    """Store the results of these cells, as far as they are there."""
+def store_results(root: Path, study: Study, cells: Iterable[Cell], data_root: str | None = None) -> None:
+    """Store the results of these cells, as far as they are there, and of some what their images became."""
+    settings = read_settings(root)
     for cell in cells:
         file = study.result_file(cell.id)
         if file.is_file():
-            write_result(root / "results" / "studies" / study.name / f"{cell.id}.json", read_result(file))
+            result = read_result(file)
+            write_result(root / "results" / "studies" / study.name / f"{cell.id}.json", result)
+            if wants_strip(settings, study.name, cell):
+                keep_strip(root, study, cell, result, data_root)
 
 
 def without_repetitions(wanted: Mapping[str, Sequence[Cell]], budgets: Mapping[str, str]) -> dict[str, list[Cell]]:
@@ -159,7 +164,7 @@ def reproduce(
             states = run_studies(chosen, tell=tell, **how)
     finally:
         for name, study in studies.items():
-            store_results(root, study, stored[name].missing)
+            store_results(root, study, stored[name].missing, how.get("data_root"))
     # Read again: what was run for one study may be a run of another too.
     left = {name: {cell.id for cell in each.missing} for name, each in _stored(root, files).items()}
     return {
