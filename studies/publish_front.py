@@ -10,7 +10,7 @@ from attention_cem.studies.verdicts import BETTER, ENOUGH_SEEDS, SAME, UNDECIDED
 from studies.publish_comparisons import Compared
 from studies.publish_figures import figure_name
 from studies.publish_pictures import picture_words
-from studies.publish_proven import proven, screening_missed
+from studies.publish_proven import all_pass, on_receipts, proven, screening_missed
 from studies.publish_reading import Experiment
 from studies.publish_rows import rows_of
 from studies.publish_settings import Settings
@@ -25,7 +25,7 @@ class Question:
     Args:
         key: the comparison.
         words, words_zh: the question.
-        proof: whether answers on passing receipts stand below it.
+        proof: whether answers by attacks whose receipts can pass stand below it.
     """
 
     key: str
@@ -124,7 +124,8 @@ def front_block(
     title, data = "## Where we stand\n\n", settings.data[0]
     made = comparisons.get(data, {})
     answered = [
-        (asked, made.get(asked.key), proven(compared, data, asked.key) if asked.proof else []) for asked in QUESTIONS
+        (asked, record := made.get(asked.key), _proofs(asked, record, on_receipts(compared, data, asked.key)))
+        for asked in QUESTIONS
     ]
     records = [record for _, record, proofs in answered for record in (record, *proofs) if record is not None]
     if not records:
@@ -169,11 +170,25 @@ def _rows(
     """The answer that speaks for the data set, then what other studies found on passing receipts."""
     question = f"{asked.words}{_NEW_LINE}{asked.words_zh}"
     rows = [] if record is None else [_row(question, record, scales)]
-    on_receipts = f"… on passing receipts{_NEW_LINE}……凭据全部通过"
     for each in proofs:
-        if record is None or each["study"] != record["study"]:
-            rows.append(_row(on_receipts if rows else f"{question} {on_receipts}", each, scales))
+        rows.append(_row(_receipts_words(each) if rows else f"{question} {_receipts_words(each)}", each, scales))
     return rows
+
+
+def _proofs(
+    asked: Question, answer: Mapping[str, Any] | None, found: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """What stands below the answer: not the answer itself."""
+    spoken_for = None if answer is None else answer["study"]
+    return [each for each in found if asked.proof and each["study"] != spoken_for]
+
+
+def _receipts_words(record: Mapping[str, Any]) -> str:
+    """Which of the answer's receipts pass, in the place of its question."""
+    if all_pass(record):
+        return f"… on passing receipts{_NEW_LINE}……凭据全部通过"
+    passed, runs = record["receipts"]["passed"], record["receipts"]["runs"]
+    return f"… on receipts, of which {passed} of {runs} pass{_NEW_LINE}……{runs} 张凭据中 {passed} 张通过"
 
 
 def _row(question: str, record: Mapping[str, Any], scales: Mapping[str, str]) -> list[str]:
@@ -223,7 +238,7 @@ def _trust(records: Sequence[Mapping[str, Any]]) -> str:
         words += f"Fewer than {ENOUGH_SEEDS} seeds are a lead and no claim. "
     ranking = sorted({budget for record in records for budget in record["budgets"]} & set(RANKING))
     if ranking:
-        passed = sum(record["receipts"]["passed"] == record["receipts"]["runs"] for record in records)
+        passed = sum(map(all_pass, records))
         words += (
             f"Attacks of a {' and '.join(ranking)} audit rank and prove nothing: a thorough one may find more. "
             f"{passed} of these {len(records)} answers stand on passing receipts alone. "

@@ -18,20 +18,27 @@ from studies.publish_tables import (
 )
 
 
-def proven(compared: Iterable[Compared], data: str, key: str) -> list[Mapping[str, Any]]:
-    """Records of one comparison, study by study, with enough seeds and passing receipts in every run."""
+def on_receipts(compared: Iterable[Compared], data: str, key: str) -> list[Mapping[str, Any]]:
+    """Records of one comparison, study by study, with enough seeds and attacks whose receipts can pass."""
     records = (each.records.get(data, {}).get(key) for each in compared)
-    return [record for record in records if record is not None and _is_proven(record)]
-
-
-def _is_proven(record: Mapping[str, Any]) -> bool:
-    receipts = record["receipts"]
-    return (
-        record["seeds"] >= ENOUGH_SEEDS
+    return [
+        record
+        for record in records
+        if record is not None
+        and record["seeds"] >= ENOUGH_SEEDS
         and not record["left_out_seeds"]
-        and receipts["passed"] == receipts["runs"]
         and not set(record["budgets"]) & set(RANKING)
-    )
+    ]
+
+
+def proven(compared: Iterable[Compared], data: str, key: str) -> list[Mapping[str, Any]]:
+    """Those in which every run has a passing receipt."""
+    return [each for each in on_receipts(compared, data, key) if all_pass(each)]
+
+
+def all_pass(record: Mapping[str, Any]) -> bool:
+    """Whether every run of a comparison stands on a passing receipt."""
+    return bool(record["receipts"]["passed"] == record["receipts"]["runs"])
 
 
 def proven_words(record: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from tests.studies.publishing import ROOT, summary
 SETTINGS = read_settings(ROOT)
 MIRRORED = "main-mirrored-cifar10"
 STACKED = "stacked-cifar10"
+SMALL = "small-cifar10"
 T95_OF_THREE = 4.303  # Student's t, two degrees of freedom, 95 % two-sided
 
 
@@ -42,7 +43,7 @@ def outcomes(study: str) -> set[str]:
 def test_conclusions__every_sensitivity_study_has_one_and_no_typed_figure() -> None:
     page = next(page for page in SETTINGS.pages if page.name == "sensitivity")
     studies = {file.stem for file in (ROOT / "studies").glob("*.toml") if SETTINGS.page_of(file.stem) == page}
-    assert set(SETTINGS.conclusions) == studies | {MIRRORED, STACKED} and any(
+    assert set(SETTINGS.conclusions) == studies | {MIRRORED, SMALL, STACKED} and any(
         name.startswith("defect-") for name in studies
     )
     assert not any(sign.isdigit() for both in SETTINGS.conclusions.values() for words in both for sign in words)
@@ -125,6 +126,23 @@ def test_conclusions__edges() -> None:
     assert min(mirrored_over_black(results, "sound", "mse")) > 1
     for method in ("noise", "blindness"):
         assert fmean(mirrored_over_black(results, method, "mse")) == pytest.approx(1, abs=0.05)
+
+
+def test_conclusions__attention_and_a_blind_client_on_a_small_network() -> None:
+    ours, theirs, blind = "sound_attention_mirrored", "kmeans_constant_mirrored", "blind_kmeans_constant_mirrored"
+    results = finished(SMALL)
+    assert {each.budget for each in results} == {"compact"} and {each.seed for each in results} == {0, 1, 2}
+    for seed in (0, 1, 2):
+        mine, baseline = ([r for r in results if (r.method, r.seed) == (of, seed)] for of in (ours, theirs))
+        most = max(mine, key=lambda each: each.result["accuracy"])
+        assert all(most.result["accuracy"] > each.result["accuracy"] for each in baseline)
+        assert all(most.result["mse"] > each.result["mse"] for each in baseline)
+    records = summary(ROOT)["comparisons_by_study"][SMALL]["cifar10"]
+    behind_one = records[f"{ours}_vs_{blind}"]
+    assert {at["outcome"] for at in behind_one["across"]} == {"better"}
+    assert behind_one["receipts"]["passed"] == behind_one["receipts"]["runs"]
+    gain_of_blindness = records[f"{blind}_vs_{theirs}"]["mse_gain"]
+    assert gain_of_blindness > 1.5 > 1.3 > behind_one["mse_gain"] > 1, "most of the difference is the blind client"
 
 
 def test_conclusions__mirrored_edges_on_a_large_network() -> None:

@@ -63,6 +63,9 @@ def test_proven__nothing_is_confirmed_by_less(tmp_path: Path, spoil: str) -> Non
     assert "on receipts in" not in page(root, "README") and "another study says so" not in text
     if spoil != "gain":
         assert "on passing receipts<br>" not in text
+    assert ("| … on receipts, of which 26 of 27 pass<br>……27 张凭据中 26 张通过 | **1.51×** | " in text) is (
+        spoil == "receipt"
+    )
 
 
 def test_proven__the_page_shows_each_attack_and_marks_those_without_a_receipt_of_their_own(
