@@ -41,8 +41,8 @@ results: $(INSTALLED)    ## Tables, plots and summary.json from the stored resul
 	$(BIN)/python -m studies.publish
 
 .PHONY: reproduce
-reproduce: $(INSTALLED)  ## Every study behind the results, trained and attacked anew: DATA=folder WORKERS=n
-	$(BIN)/python -m studies.reproduce --workers $(or $(WORKERS),1) $(if $(DATA),--data-root $(DATA))
+reproduce: $(INSTALLED)  ## Every study behind the results, or STUDY=name, anew: DATA=folder WORKERS=n
+	$(BIN)/python -m studies.reproduce $(STUDY) --workers $(or $(WORKERS),1) $(if $(DATA),--data-root $(DATA))
 
 demo: $(INSTALLED)       ## Train a small split model with and without a surrogate and print what changed
 	$(BIN)/python -m attention_cem.demo
