@@ -63,8 +63,9 @@ def unsettled_words(rows: Sequence[Row]) -> str:
 
 
 def outright_words(rows: Sequence[Row]) -> str:
-    """Where ours is ahead without any reading between runs; only of rows on passing receipts. Empty if nowhere."""
-    passing = [row for row in rows if row.passed == row.seeds and not set(row.budgets) & set(RANKING)]
+    """Where ours is ahead without any reading between runs; of methods on passing receipts alone. Empty if nowhere."""
+    unproven = {row.method for row in rows if row.passed < row.seeds or set(row.budgets) & set(RANKING)}
+    passing = [row for row in rows if row.method not in unproven]
     names = list(dict.fromkeys(row.method for row in passing))
     pairs = [(one, other) for one in names if "sound" in one for other in names if "sound" not in other]
     return " ".join(

@@ -339,6 +339,18 @@ def test_named_budget__fits_the_challenge(tmp_path: Path) -> None:
         named_budget("huge", closed)
 
 
+def test_compact__is_probed_and_trains_on_from_the_adversary_for_as_long(tmp_path: Path) -> None:
+    """Unlike quick and screening its receipt can pass: results of small-cifar10 say how often it does."""
+    data = small_data(train=60, test=20)
+    adversary = AdversarialInverter(weight=1.0, z_shape=(12, 8, 8), image_shape=(3, 16, 16), width=4, blocks=0)
+    fought = challenge_for(tmp_path / "fought", identity_client(), DefenceStack([GaussianNoise(0.1), adversary]), data)
+    attacks = dict(named_budget("compact", fought).attacks)
+    assert list(attacks)[-2:] == ["inverter_small", "inverter_from_adversary"]
+    small, tuned = attacks["inverter_small"], attacks["inverter_from_adversary"]
+    assert isinstance(small, InverterAttack) and isinstance(tuned, InverterAttack)
+    assert small.plan.probe and small.plan == tuned.plan and (tuned.width, tuned.start) == (4, "adversary")
+
+
 def test_named_budget__compiled_is_every_inverter_and_no_calibration(tmp_path: Path) -> None:
     challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data())
     inverters = [
