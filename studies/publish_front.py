@@ -49,13 +49,13 @@ QUESTIONS = (
     ),
     Question(
         "sound_attention_mirrored_vs_sound_mirrored",
-        "Is attention the reason? Against random features in its place",
-        "是注意力的功劳吗？对以随机特征代替注意力",
+        "What attention adds: against random features in its place",
+        "注意力自身的贡献：对以随机特征代替注意力",
     ),
     Question(
         "sound_attention_mirrored_vs_blind_kmeans_constant_mirrored",
-        "Is the blind client the reason? Against k-means CEM behind the same client",
-        "是盲客户端的功劳吗？对同一客户端加 k-means CEM",
+        "What is left without the blind client: against k-means CEM behind the same one",
+        "除去盲客户端之后：对用同一盲客户端的 k-means CEM",
         proof=True,
     ),
     Question(
@@ -92,8 +92,8 @@ QUESTIONS = (
     ),
     Question(
         "sound_slots_vs_sound",
-        "Does the slot estimator add to ours? With it against without",
-        "槽估计能为我们的方法增益吗？加与不加相比",
+        "What the slot estimator adds to ours: with it against without",
+        "槽估计为我们的方法增添多少：加与不加相比",
     ),
 )
 """In the order of the page; those that no result answers are left out there and named on the index."""
@@ -135,7 +135,7 @@ def front_block(
         return f"{title}{told}: [what is missing and how to make it](results/README.md). {never}".rstrip() + "\n"
     scales = {each.name: _scale(each) for each in experiments}
     rows = [row for asked, record, proofs in answered for row in _rows(asked, record, proofs, scales)]
-    head = ["question", "MSE ratio", "95 % interval", "at accuracy", "verdict", "runs"]
+    head = ["compared", "MSE ratio", "95 % interval", "at accuracy", "verdict", "runs"]
     pictured = next(each for each in experiments if each.name == records[0]["study"])
     notes = {
         "Evidence 证据": f"{_trust(records)}{_what_screening_missed(experiments, compared, data)}",
