@@ -79,7 +79,7 @@ def publish(root: Path) -> list[str]:
     pages[INDEX] = index_page(settings, studies, orphans, comparisons, missing, targets)
     texts = {name: stamped_text(body, inputs[name]) for name, body in pages.items()}
     texts[SUMMARY] = stamped_json(summary, inputs[SUMMARY])
-    block = front_block(experiments, compared, comparisons, targets, settings, list(pictures.values()))
+    block = front_block(experiments, compared, comparisons, targets, settings, pictures)
     texts[FRONT] = with_block((root / FRONT).read_text(encoding="utf-8"), stamped_text(block, inputs[FRONT]))
     drawn = [write_figure(root, settings, each, data) for each in experiments for data in each.data_sets()]
     for name, text in texts.items():

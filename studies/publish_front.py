@@ -118,7 +118,7 @@ def front_block(
     comparisons: Mapping[str, Mapping[str, Any]],
     targets: Sequence[Mapping[str, Any]],
     settings: Settings,
-    pictures: Sequence[str] = (),
+    pictures: Mapping[str, str],
 ) -> str:
     """The first data set: questions and answers, a plot, how far they can be trusted, what names mean."""
     title, data = "## Where we stand\n\n", settings.data[0]
@@ -152,7 +152,7 @@ def front_block(
         "同准确率下最强攻击的误差（MSE）之比，大于 1 表示前者隐藏得更多。\n\n"
         f"{table(head, rows)}\n\n{_READ_UP if any(BEYOND in row[4] for row in rows) else ''}"
         f"![Accuracy and MSE of every method on {data}, {pictured.name}]({figure_name(pictured, data)})\n\n"
-        + "".join(f"{picture_words(name)}\n\n" for name in pictures)
+        + "".join(f"{picture_words(name, of=f'`{study}` ({scales[study]})')}\n\n" for study, name in pictures.items())
         + "".join(f"- **{about}.** {told.strip()}\n" for about, told in notes.items() if told.strip())
         + "\n[Every figure and how it was measured](results/README.md) · [attack by attack](results/main.md) · "
         "[beside the published table](results/paper-table.md) · [cost](results/cost.md) · "

@@ -139,7 +139,7 @@ def _experiment(
         words, words_zh = settings.conclusions[experiment.name]
         parts.append(f"**{words}.** {words_zh}。")
     if picture is not None:
-        parts.append(picture_words(picture, "results/"))
+        parts.append(picture_words(picture, folder="results/"))
     for data in experiment.data_sets():
         rows = rows_of(experiment, data)
         figure = figure_name(experiment, data).removeprefix("results/")

@@ -102,11 +102,12 @@ def write_picture(root: Path, asked: Picture, experiment: Experiment, compared: 
     return name
 
 
-def picture_words(name: str, folder: str = "") -> str:
-    """The picture and what it shows; ``folder`` is that of the page."""
+def picture_words(name: str, *, folder: str = "", of: str = "") -> str:
+    """The picture and what it shows; ``folder`` is that of the page, ``of`` names the study where nothing else does."""
+    begins = f"{of}: the" if of else "The"
     return (
         f"![Test images, and what the worst attack on each method rebuilt]({name.removeprefix(folder)})\n\n"
-        "The first test images, and what the worst attack of an audit rebuilt of them, method by method: of each "
+        f"{begins} first test images, and what the worst attack of an audit rebuilt of them, method by method: of each "
         "the run nearest to the accuracy at which they are compared. "
         "最前面的几张测试图像，以及对每种方法的最强攻击还原出的图像；每种方法取准确率最接近比较点的那次运行。"
     )

@@ -87,16 +87,21 @@ def with_stored_results(root: Path, stored: StoredStudy) -> Study:
     return study
 
 
-def store_results(root: Path, study: Study, cells: Iterable[Cell], data_root: str | None = None) -> None:
-    """Store the results of these cells, as far as they are there, and of some what their images became."""
-    settings = read_settings(root)
+def store_results(root: Path, study: Study, cells: Iterable[Cell]) -> None:
+    """Store the results of these cells, as far as they are there."""
     for cell in cells:
         file = study.result_file(cell.id)
         if file.is_file():
-            result = read_result(file)
-            write_result(root / "results" / "studies" / study.name / f"{cell.id}.json", result)
-            if wants_strip(settings, study.name, cell):
-                keep_strip(root, study, cell, result, data_root)
+            write_result(root / "results" / "studies" / study.name / f"{cell.id}.json", read_result(file))
+
+
+def store_strips(root: Path, study: Study, cells: Iterable[Cell], data_root: str | None = None) -> None:
+    """Keep what became of the images of those cells that a picture may show."""
+    settings = read_settings(root)
+    for cell in cells:
+        file = study.result_file(cell.id)
+        if file.is_file() and wants_strip(settings, study.name, cell):
+            keep_strip(root, study, cell, read_result(file), data_root)
 
 
 def without_repetitions(wanted: Mapping[str, Sequence[Cell]], budgets: Mapping[str, str]) -> dict[str, list[Cell]]:
@@ -164,7 +169,9 @@ def reproduce(
             states = run_studies(chosen, tell=tell, **how)
     finally:
         for name, study in studies.items():
-            store_results(root, study, stored[name].missing, how.get("data_root"))
+            store_results(root, study, stored[name].missing)
+        for name, study in studies.items():  # once every result is safe
+            store_strips(root, study, stored[name].missing, how.get("data_root"))
     # Read again: what was run for one study may be a run of another too.
     left = {name: {cell.id for cell in each.missing} for name, each in _stored(root, files).items()}
     return {

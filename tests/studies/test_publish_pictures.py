@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from studies.publish import publish
 from studies.publish_pictures import keep_strip, strip_file, wants_strip
 from studies.publish_settings import Picture, read_settings
-from studies.reproduce import store_results
+from studies.reproduce import store_strips
 
 from attention_cem.studies import load_study
 from attention_cem.studies.cell_run import images_of
@@ -58,7 +58,7 @@ def test_strip__is_kept_with_the_result_and_holds_true_images_above_rebuilt_ones
         samples = study.run_folder(cell) / "audit/attacks/inverter.safetensors"
         samples.parent.mkdir(parents=True)
         save_file({"samples": 255 - true}, samples)
-    store_results(root, study, study.cells)
+    store_strips(root, study, study.cells)
     kept = [cell for cell in study.cells if strip_file(root, study.name, cell.id).is_file()]
     assert [cell.config.train.seed for cell in kept] == [1], "of no other seed"
     true = images_of(kept[0].config).test.images[:5]
@@ -89,7 +89,9 @@ def test_picture__shows_of_every_method_the_run_nearest_to_the_comparison(tmp_pa
     drawn = root / "results/figures/rebuilt-main-cifar10.png"
     with Image.open(drawn) as image:
         assert image.width > 3 * 64 and image.height >= 3 * 64  # true images and two methods, enlarged
-    assert "](results/figures/rebuilt-main-cifar10.png)" in (root / "README.md").read_text()
+    front = (root / "README.md").read_text()
+    assert "](results/figures/rebuilt-main-cifar10.png)" in front
+    assert "`main-cifar10` (vgg11_bn, all images, 60 epochs): the first test images" in front
     assert "](figures/rebuilt-main-cifar10.png)" in page(root, "main")
     before = drawn.read_bytes()
     publish(root)

@@ -25,7 +25,7 @@ SCREENING_NOTE = (
 )
 """Stands among the warnings of every screening audit."""
 _SMALL = TrainingPlan(epochs=24, batch_size=48, lr=2e-3)
-"""Of the compact budget. Steps are cheap on a CPU and epochs are not: with as many, larger batches do not converge."""
+"""Of the compact budget: small batches, whose many steps take few epochs on a CPU."""
 _FROM_ADVERSARY = {"compact": _SMALL, "standard": TrainingPlan(epochs=50), "thorough": TrainingPlan(epochs=100)}
 """How long the defender's own adversary is trained on; other budgets leave it out."""
 
