@@ -40,9 +40,10 @@ def publish(root: Path) -> list[str]:
     from studies.publish_pages import study_page
     from studies.publish_paper import paper_page
     from studies.publish_pictures import write_picture
+    from studies.publish_questions import QUESTIONS, answers_to
     from studies.publish_reading import experiments_of, read_studies, unexplained
     from studies.publish_settings import read_settings
-    from studies.publish_stamps import COST, FRONT, INDEX, PAPER, SUMMARY, made_from, stamped_json, stamped_text
+    from studies.publish_stamps import COST, FRONTS, INDEX, PAPER, SUMMARY, made_from, stamped_json, stamped_text
     from studies.publish_summary import summary_of
     from studies.publish_targets import targets_of
 
@@ -52,6 +53,7 @@ def publish(root: Path) -> list[str]:
     experiments = experiments_of(settings, studies)
     compared = [compare_experiment(each, settings) for each in experiments]
     comparisons = headline(compared, settings)
+    answers = answers_to(QUESTIONS, compared, comparisons, settings.data[0])
     missing = missing_of(compared, settings, comparisons, studies)
     targets = targets_of(root, settings, experiments, compared, comparisons, missing)
     cost = cost_figures(root)
@@ -76,11 +78,14 @@ def publish(root: Path) -> list[str]:
     about_cost = [target for target, asked in zip(targets, settings.targets, strict=True) if "cost_of" in asked]
     pages[COST] = cost_page(experiments, cost, about_cost)
     pages[PAPER] = paper_page(root, experiments)
-    pages[INDEX] = index_page(settings, studies, orphans, comparisons, missing, targets)
+    pages[INDEX] = index_page(settings, studies, orphans, answers, experiments, comparisons, missing, targets)
     texts = {name: stamped_text(body, inputs[name]) for name, body in pages.items()}
     texts[SUMMARY] = stamped_json(summary, inputs[SUMMARY])
-    block = front_block(experiments, compared, comparisons, targets, settings, pictures)
-    texts[FRONT] = with_block((root / FRONT).read_text(encoding="utf-8"), stamped_text(block, inputs[FRONT]))
+    for name, chinese in zip(FRONTS, (False, True), strict=True):
+        block = front_block(experiments, compared, answers, targets, settings, pictures, chinese=chinese)
+        texts[name] = with_block(
+            (root / name).read_text(encoding="utf-8"), stamped_text(block, inputs[name]), name=name
+        )
     drawn = [write_figure(root, settings, each, data) for each in experiments for data in each.data_sets()]
     for name, text in texts.items():
         write_atomically(root / name, text.encode())

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from studies.publish_pages import HOW_MATCHED, studies_table
-from studies.publish_reading import Stale, StoredStudy, repeats
+from studies.publish_questions import Answer, answers_table, names_table, scale_of
+from studies.publish_reading import Experiment, Stale, StoredStudy, repeats
 from studies.publish_settings import Settings
 from studies.publish_tables import comparisons_table, table, targets_table
 
@@ -15,6 +16,8 @@ def index_page(
     settings: Settings,
     studies: Sequence[StoredStudy],
     orphans: Sequence[Stale],
+    answers: Sequence[Answer],
+    experiments: Sequence[Experiment],
     comparisons: Mapping[str, Mapping[str, Any]],
     missing: Sequence[Mapping[str, str]],
     targets: Sequence[Mapping[str, Any]],
@@ -39,6 +42,10 @@ def index_page(
     if settings.methods:
         parts.append("## Methods 方法")
         parts.append("\n".join(f"- **{name}**: {words}. {words_zh}。" for name, words, words_zh in settings.methods))
+    if answers:
+        scales = {each.name: scale_of(each) for each in experiments}
+        parts += ["## Questions and answers 问答", answers_table(answers, scales)]
+        parts += ["Which methods and which study each is of 各答案所涉的方法与研究：", names_table(answers)]
     parts.append("## MSE at equal accuracy 同准确率比较")
     if records:
         parts += [HOW_MATCHED, comparisons_table(records)]

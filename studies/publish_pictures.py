@@ -102,15 +102,26 @@ def write_picture(root: Path, asked: Picture, experiment: Experiment, compared: 
     return name
 
 
-def picture_words(name: str, *, folder: str = "", of: str = "") -> str:
-    """The picture and what it shows; ``folder`` is that of the page, ``of`` names the study where nothing else does."""
-    begins = f"{of}: the" if of else "The"
-    return (
-        f"![Test images, and what the worst attack on each method rebuilt]({name.removeprefix(folder)})\n\n"
-        f"{begins} first test images, and what the worst attack of an audit rebuilt of them, method by method: of each "
-        "the run nearest to the accuracy at which they are compared. "
-        "最前面的几张测试图像，以及对每种方法的最强攻击还原出的图像；每种方法取准确率最接近比较点的那次运行。"
-    )
+SHOWN = (
+    "the first test images, and what the worst attack of an audit rebuilt of them, method by method: of each the run "
+    "nearest to the accuracy at which they are compared.",
+    "最前面的几张测试图像，以及对每种方法的最强攻击还原出的图像；每种方法取准确率最接近比较点的那次运行。",
+)
+ALTERNATIVE = (
+    "Test images, and what the worst attack on each method rebuilt",
+    "测试图像，以及对每种方法的最强攻击还原出的图像",
+)
+
+
+def picture_words(name: str, *, folder: str = "") -> str:
+    """The picture and what it shows, in both languages; ``folder`` is that of the page."""
+    told = f"{SHOWN[0][0].upper()}{SHOWN[0][1:]}"
+    return f"![{ALTERNATIVE[0]}]({name.removeprefix(folder)})\n\n{told} {SHOWN[1]}"
+
+
+def front_picture_words(name: str, of: str, *, chinese: bool) -> str:
+    """The same in one language; ``of`` names the study, which nothing else does there."""
+    return f"![{ALTERNATIVE[chinese]}]({name})\n\n{of}{'：' if chinese else ': '}{SHOWN[chinese]}"
 
 
 def _strip(file: Path) -> tuple[Tensor, Tensor]:

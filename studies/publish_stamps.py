@@ -17,13 +17,13 @@ from typing import Any
 
 from studies.publish_settings import PUBLISHED, SETTINGS, Settings, read_settings, read_toml
 
-SUMMARY, INDEX, COST, PAPER, FRONT = (
+SUMMARY, INDEX, COST, PAPER = (
     "results/summary.json",
     "results/README.md",
     "results/cost.md",
     "results/paper-table.md",
-    "README.md",
 )
+FRONTS = ("README.md", "README.zh.md")
 PICTURES = "results/pictures"
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 _COMMENT = re.compile(r"<!-- made by `make results`, not by hand: inputs ([0-9a-f]{16}), page ([0-9a-f]{16}) -->\n")
@@ -61,7 +61,7 @@ def made_from(root: Path) -> dict[str, Inputs]:
     # A study may borrow the equal runs of any other.
     made: dict[str, Inputs] = {page.file: dict(everything) for page in settings.pages}
     made.update({COST: {**everything, **benchmarks}, PAPER: {**everything, **published}})
-    made.update({file: {**everything, **benchmarks} for file in (SUMMARY, INDEX, FRONT)})
+    made.update({file: {**everything, **benchmarks} for file in (SUMMARY, INDEX, *FRONTS)})
     return made
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
+READMES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md")}
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return [code for text in READMES.values() for code in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)]
 
 
 @pytest.mark.parametrize("code", blocks("python"))
@@ -25,8 +25,20 @@ def test_readme__make_commands_exist() -> None:
 
 
 def test_readme__links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", README):
-        assert (ROOT / target).exists(), target
+    for text in READMES.values():
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (ROOT / target).exists(), target
+
+
+def test_readme__both_languages_show_the_same_code_commands_and_links() -> None:
+    def without_remarks(text: str) -> list[str]:
+        code = "\n".join(re.findall(r"```(?:sh|python)\n(.*?)```", text, re.DOTALL))
+        return [line.split("#")[0].rstrip() for line in code.splitlines()]
+
+    english, chinese = READMES.values()
+    assert without_remarks(english) == without_remarks(chinese)
+    links = [set(re.findall(r"\]\(([^)]+)\)", text)) - set(READMES) for text in (english, chinese)]
+    assert links[0] == links[1]
 
 
 def test_package__version_is_stated_once() -> None:

@@ -50,7 +50,8 @@ def repository(folder: Path, *studies: str) -> Path:
         (folder / name).mkdir(parents=True)
     for name in ("comparisons.toml", "published-cifar10.toml"):
         shutil.copy(ROOT / "results" / name, folder / "results" / name)
-    (folder / "README.md").write_text(README)
+    for name in ("README.md", "README.zh.md"):
+        (folder / name).write_text(README)
     for text in studies:
         name = text.split('"')[1]
         (folder / "studies" / f"{name}.toml").write_text(text)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from studies.publish import publish
-from studies.publish_front import QUESTIONS
+from studies.publish_questions import QUESTIONS
 from studies.publish_settings import Stack, read_settings
 
 from attention_cem.studies import Cell
@@ -27,11 +27,19 @@ def front(root: Path) -> str:
     return (root / "README.md").read_text(encoding="utf-8")
 
 
-def answer_to(key: str, text: str) -> list[str]:
-    """The row of the page that answers a question, cell by cell; empty where there is none."""
+def answer_to(key: str, text: str, *, chinese: bool = False) -> list[str]:
+    """Question, ratio, interval, accuracy, verdict and evidence as a page has them; empty where it does not ask."""
+    question = next(each for each in QUESTIONS if each.key == key)
+    begins = f"| {(question.words_zh if chinese else question.words).replace('|', BAR)} |"
+    row = next((split_row(line) for line in text.splitlines() if line.startswith(begins)), [])
+    return [row[0], *re.split(r" ?[(（]", row[1].rstrip(")）")), *row[2:]] if row else []
+
+
+def methods_of(key: str, root: Path) -> str:
+    """Which methods the index says that the answer is of."""
     question = next(each for each in QUESTIONS if each.key == key)
     begins = f"| {question.words.replace('|', BAR)}<br>"
-    return next((split_row(line) for line in text.splitlines() if line.startswith(begins)), [])
+    return next(split_row(line)[1] for line in page(root, "README").splitlines() if line.startswith(begins))
 
 
 def split_row(line: str) -> list[str]:
@@ -50,7 +58,7 @@ def with_slots(cell: Cell, level: float) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("level", "told"),
     [
-        (1.0, ["1.00×", "no difference shown<br>未见差别"]),
+        (1.0, ["1.00×", "no difference shown"]),
         (0.5, ["**0.50×**", "worse"]),
         (1.5, ["**1.50×**", "better"]),
     ],
@@ -59,29 +67,27 @@ def test_front__says_what_attention_gains_as_the_figures_have_it(tmp_path: Path,
     root = repository(tmp_path, SLOTS)
     fill(root, "main-cifar10", lambda cell: with_slots(cell, level))
     answer = answer_to("slots_vs_kmeans_best", front(root))
-    assert answer[1] == told[0] and answer[4].startswith(told[1]) and "`slots` / `kmeans_best`" in answer[5]
+    assert answer[1] == told[0] and answer[4].startswith(told[1])
+    assert methods_of("slots_vs_kmeans_best", root) == "`slots` / `kmeans_best`"
 
 
-@pytest.mark.parametrize(
-    ("level", "figure", "told", "chinese"),
-    [(1.5, "0.99", "no difference shown", "未见差别"), (3.0, "1.98", "better", "更好")],
-)
-def test_front__says_what_attention_adds_to_sound(
-    tmp_path: Path, level: float, figure: str, told: str, chinese: str
-) -> None:
+@pytest.mark.parametrize(("level", "figure", "told"), [(1.5, "0.99", "no difference shown"), (3.0, "1.98", "better")])
+def test_front__says_what_attention_adds_to_sound(tmp_path: Path, level: float, figure: str, told: str) -> None:
     beside = SLOTS.split("[[method]]")[-1].replace('"slots"', '"sound_slots"').replace("= 3 }", "= 4 }")
     root = repository(tmp_path, f"{SLOTS}[[method]]{beside}")
     fill(root, "main-cifar10", lambda cell: with_slots(cell, level))
-    answer = answer_to("sound_slots_vs_sound", front(root))
-    assert answer[1].strip("*") == f"{figure}×" and answer[4].startswith(told) and f"<br>{chinese}" in answer[4]
+    assert answer_to("sound_slots_vs_sound", front(root)) == [], "asked on the index alone"
+    answer = answer_to("sound_slots_vs_sound", page(root, "README"))
+    assert answer[1].strip("*") == f"{figure}×" and answer[4].startswith(told)
 
 
 def test_front__says_what_an_attacker_gains_by_attention(tmp_path: Path) -> None:
     beside = SLOTS.split("[[method]]")[-1].replace('"slots"', '"attention"').replace("= 3 }", "= 4 }")
     root = repository(tmp_path, f"{SLOTS}[[method]]{beside}")
     fill(root, "main-cifar10", lambda cell: with_slots(cell, 1.5))
-    answer = answer_to("attention_vs_kmeans_best", front(root))
-    assert answer[1] == "**1.50×**" and answer[4].startswith("better") and "`attention` / " in answer[5]
+    publish(root)
+    answer = answer_to("attention_vs_kmeans_best", page(root, "README"))
+    assert answer[1] == "**1.50×**" and answer[4].startswith("better")
 
 
 MIRRORED = f"""{MAIN.replace('cifar10"', 'mirrored-cifar10"', 1)}
@@ -113,10 +119,11 @@ def test_front__begins_with_methods_that_are_trained_alike(tmp_path: Path) -> No
     text = front(root)
     alike = answer_to("sound_mirrored_vs_kmeans_best_mirrored", text)
     assert alike[1] == "**3.03×**" and alike[4].startswith("better")
-    assert "`sound_mirrored` / `kmeans_constant_mirrored`<br>" in alike[5], "the one form there is, by its own name"
+    named = methods_of("sound_mirrored_vs_kmeans_best_mirrored", root)
+    assert named == "`sound_mirrored` / `kmeans_constant_mirrored`", "the one form there is, by its own name"
     assert answer_to("sound_vs_kmeans_best", text)[1] == "**1.51×**"
     rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert split_row(rows[2]) == alike
+    assert split_row(rows[2])[0] == alike[0]
     made = json.loads((root / "results/summary.json").read_text())["comparisons"]["cifar10"]
     assert made["sound_mirrored_vs_noise_mirrored"]["mse_gain"] == pytest.approx(6.06, abs=0.01)
 
@@ -178,7 +185,8 @@ def test_front__without_a_comparison_says_so_and_names_the_runs_at_chance(tmp_pa
     fill(root, "main-cifar10", lambda cell: (0.1, 0.06), lambda cell: cell.method == "sound")
     text = front(root)
     assert "No comparison that is asked for can be made on cifar10 yet" in text and "not run yet" not in text
-    assert "3 of 3 runs of `sound` (`main-cifar10`) never learned" in text and "什么也没学到" in text
+    assert "3 of 3 runs of `sound` (`main-cifar10`) never learned" in text
+    assert "什么也没学到" in (root / "README.zh.md").read_text(encoding="utf-8")
 
 
 def test_front__shows_only_what_is_asked_for_and_says_at_which_size(tmp_path: Path) -> None:
@@ -191,8 +199,8 @@ def test_front__shows_only_what_is_asked_for_and_says_at_which_size(tmp_path: Pa
     assert answer[1] == f"**{best['mse_gain']:.2f}×**"
     assert answer[5].endswith("`main-cifar10`: vgg11_bn, all images, 60 epochs, 3 seeds, standard audit")
     shown = [line for line in text.splitlines() if line.startswith("| ")]
-    assert len(shown) == 2 + sum(question.key in asked for question in QUESTIONS)
-    assert "sound_vs_kmeans_constant" in asked and "`sound` / `kmeans_constant`" not in text
+    assert len(shown) == 2 + sum(each.key in asked for each in QUESTIONS if each.front and not each.data)
+    assert "sound_vs_kmeans_constant" in asked and "kmeans_constant" not in text.split("![")[0]
 
 
 def test_front__asks_nothing_that_is_not_compared() -> None:
@@ -201,6 +209,18 @@ def test_front__asks_nothing_that_is_not_compared() -> None:
     stacks = [(stack.prefix, stack.suffix) for stack in (*settings.stacks, Stack("", "", ""))]
     made = {f"{p}{a}{s}_vs_{p}{b}{s}" for a, b in settings.comparisons for p, s in stacks}
     assert {question.key for question in QUESTIONS} <= made
+    assert {question.data for question in QUESTIONS} <= {"", *settings.data}
+
+
+def test_front__is_in_one_language_each(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN)
+    fill(root, "main-cifar10")
+    english, chinese = front(root), (root / "README.zh.md").read_text(encoding="utf-8")
+    assert not re.search(r"[\u4e00-\u9fff]", english)
+    same = [answer_to("sound_vs_kmeans_best", english), answer_to("sound_vs_kmeans_best", chinese, chinese=True)]
+    assert same[0][1] == same[1][1] and same[0][3] == same[1][3] and same[1][4].startswith("更好")
+    assert "`main-cifar10`：vgg11_bn，全部图像，60 轮，3 个种子，standard 审计" in same[1][5]
+    assert english.count("\n- **") == chinese.count("\n- **") and english.count("![") == chinese.count("![")
 
 
 def test_figure__names_runs_at_chance_and_does_not_draw_them(tmp_path: Path) -> None:

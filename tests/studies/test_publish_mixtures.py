@@ -55,7 +55,7 @@ def test_publish__the_share_of_the_run_without_a_surrogate_is_stored_and_shown(t
     sends = "is read as a mixture that sends {} % of the images through the run without a surrogate"
     assert {f"sound {sends.format(50)}", f"kmeans_best {sends.format(67)}"} <= set(found["cautions"])
     assert "| 50 / 67 | 3 |" in page(tmp_path, "main")
-    assert "Beyond its own runs: read at" in (tmp_path / "README.md").read_text(), "84 % lies above what sound reaches"
+    assert "Beyond them: higher up" in (tmp_path / "README.md").read_text(), "84 % lies above what sound reaches"
     assert {"undefended_share", "own_until"} <= set(content["definitions"])
 
 

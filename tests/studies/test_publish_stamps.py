@@ -29,7 +29,12 @@ def named(lines: list[str]) -> set[str]:
 def test_stale_pages__a_new_result_makes_every_page_stale_since_any_study_may_take_it(done: Path) -> None:
     fill(done, "main-cifar10")
     lines = stale_pages(done)
-    assert named(lines) == {"results/summary.json", "README.md", *(f"results/{name}.md" for name in ALL)}
+    assert named(lines) == {
+        "results/summary.json",
+        "README.md",
+        "README.zh.md",
+        *(f"results/{name}.md" for name in ALL),
+    }
     assert "results/main.md is older than results/studies/main-cifar10: run `make results`" in lines
     publish(done)
     assert stale_pages(done) == []

@@ -197,6 +197,6 @@ def test_publish__the_front_page_says_it_in_chinese_and_the_index_marks_where_it
     root = repository(tmp_path, MAIN.replace("accuracies", "# accuracies"))
     fill(root, "main-cifar10")
     publish(root)
-    front = (root / "README.md").read_text(encoding="utf-8")
-    assert "按已发表的黑色边缘：我们的方法对最好的 k-means CEM | **" in front and "<br>更好" in front
+    front = (root / "README.zh.md").read_text(encoding="utf-8")
+    assert "| 裁剪边缘填黑，同原文：对最好的 k-means CEM | **" in front and " | 更好" in front
     assert " (lowest) |" in page(root, "README")

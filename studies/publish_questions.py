@@ -1,0 +1,274 @@
+"""What a visitor wants to know, and the comparison that answers each question."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attention_cem.studies.verdicts import BETTER, ENOUGH_SEEDS, SAME, UNDECIDED, WORSE
+from studies.publish_comparisons import Compared
+from studies.publish_proven import all_pass, on_receipts
+from studies.publish_reading import Experiment
+from studies.publish_tables import interval, table, verdict_across
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question in both languages, and the comparison that answers it.
+
+    Args:
+        key: the comparison.
+        words, words_zh: the question.
+        data: the data set; empty for the first.
+        front: whether it stands on the front page, beside the index.
+        proof: whether answers by attacks whose receipts can pass stand below it.
+    """
+
+    key: str
+    words: str
+    words_zh: str
+    data: str = ""
+    front: bool = True
+    proof: bool = False
+
+
+QUESTIONS = (
+    Question(
+        "sound_mirrored_vs_kmeans_best_mirrored",
+        "The default recipe against k-means CEM, trained alike",
+        "默认做法对 k-means CEM，训练方式相同",
+        proof=True,
+    ),
+    Question(
+        "sound_attention_mirrored_vs_kmeans_best_mirrored",
+        "The same with attention in it, against k-means CEM",
+        "默认做法加上注意力，对 k-means CEM",
+        proof=True,
+    ),
+    Question(
+        "sound_attention_mirrored_vs_sound_mirrored",
+        "What attention adds: against random features in its place",
+        "注意力自身的贡献：对以随机特征代替注意力",
+    ),
+    Question(
+        "sound_attention_mirrored_vs_blind_kmeans_constant_mirrored",
+        "What is left without the blind client: against k-means CEM behind the same one",
+        "除去盲客户端之后：对用同一盲客户端的 k-means CEM",
+        proof=True,
+    ),
+    Question(
+        "sound_vs_kmeans_best",
+        "Crops with black edges, as published: against k-means CEM at its best",
+        "裁剪边缘填黑，同原文：对最好的 k-means CEM",
+        proof=True,
+    ),
+    Question(
+        "sound_vs_kmeans_published",
+        "With black edges, against k-means CEM exactly as published",
+        "黑色边缘，对完全按原文的 k-means CEM",
+    ),
+    Question("sound_vs_noise", "With black edges, against noise alone", "黑色边缘，对只加噪声"),
+    Question(
+        "slots_vs_kmeans_best",
+        "Slot attention as the estimator of H(z|y), against k-means CEM at its best",
+        "以槽注意力估计 H(z|y)，对最好的 k-means CEM",
+    ),
+    Question(
+        "sound_vs_kmeans_best",
+        "Faces (LFW, 158 people), against k-means CEM at its best",
+        "人脸（LFW，158 人），对最好的 k-means CEM",
+        data="lfw158",
+    ),
+    Question(
+        "sound_vs_kmeans_best",
+        "Tiny-ImageNet, 20 classes, against k-means CEM at its best",
+        "Tiny-ImageNet，20 类，对最好的 k-means CEM",
+        data="tinyimagenet20",
+    ),
+    Question(
+        "sound_vs_kmeans_best",
+        "CIFAR-100, 100 classes, against k-means CEM at its best",
+        "CIFAR-100，100 类，对最好的 k-means CEM",
+        data="cifar100",
+    ),
+    Question(
+        "sound_attention_mirrored_vs_kmeans_best_mirrored",
+        "CIFAR-100, 20 coarse classes: the recipe with attention against k-means CEM",
+        "CIFAR-100，20 个粗类：带注意力的做法对 k-means CEM",
+        data="cifar100_coarse",
+        proof=True,
+    ),
+    Question(
+        "sound_attention_mirrored_vs_sound_mirrored",
+        "What attention adds on 20 coarse classes: against random features in its place",
+        "20 个粗类上注意力自身的贡献：对以随机特征代替注意力",
+        data="cifar100_coarse",
+        front=False,
+        proof=True,
+    ),
+    Question(
+        "sound_attention_mirrored_vs_blind_kmeans_constant_mirrored",
+        "20 coarse classes, without the blind client: against k-means CEM behind the same one",
+        "20 个粗类，除去盲客户端之后：对用同一盲客户端的 k-means CEM",
+        data="cifar100_coarse",
+        front=False,
+        proof=True,
+    ),
+    Question(
+        "blind_sound_vs_blind_kmeans_best",
+        "With black edges, both behind the same blind client",
+        "黑色边缘，双方都用同一盲客户端",
+        front=False,
+    ),
+    Question(
+        "sound_abrupt_vs_kmeans_best",
+        "Our first recipe, one of whose runs never learned, against k-means CEM at its best",
+        "最初的做法（有一次运行什么也没学到）对最好的 k-means CEM",
+        front=False,
+    ),
+    Question(
+        "attention_vs_kmeans_best",
+        "A closed-form attacker with attention alone, against k-means CEM at its best",
+        "只用带注意力的闭式攻击者，对最好的 k-means CEM",
+        front=False,
+    ),
+    Question(
+        "sound_slots_vs_sound",
+        "What the slot estimator adds to ours: with it against without",
+        "槽估计为我们的方法增添多少：加与不加相比",
+        front=False,
+    ),
+)
+"""In the order of the pages; those that no result answers are left out."""
+BEYOND = "beyond its own runs"
+AT_THE_END = "where its own runs end"
+CHINESE_LIMITS = {
+    "not by SSIM": "，按 SSIM 则不然",
+    BEYOND: "，已超出其自身运行",
+    "at no other accuracy": "，仅在该准确率",
+    AT_THE_END: "，恰在其自身运行的末端",
+}
+CHINESE_OUTCOMES = {BETTER: "更好", WORSE: "更差", SAME: "未见差别", UNDECIDED: "未定"}
+HEAD = ["compared", "MSE ratio (95 % interval)", "at accuracy", "verdict", "evidence"]
+HEAD_ZH = ["比较", "MSE 之比（95 % 区间）", "准确率", "结论", "依据"]
+ENDS = (
+    "Where its own runs end: at the accuracy of the first's most accurate runs. Beyond them: higher up, where it is "
+    "read as if part of the images went through the undefended run.",
+    "恰在其自身运行的末端：在前者最准确的运行所及之处比较。已超出其自身运行：比较点更高，前者按部分图像经由不加防御的那次运行计算。",
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question, what speaks for its data set, and what other studies found by attacks whose receipts can pass."""
+
+    asked: Question
+    data: str
+    record: Mapping[str, Any] | None
+    proofs: Sequence[Mapping[str, Any]]
+
+    def records(self) -> list[Mapping[str, Any]]:
+        """The answer and its proofs, as far as there are any."""
+        return [record for record in (self.record, *self.proofs) if record is not None]
+
+
+def answers_to(
+    questions: Sequence[Question],
+    compared: Sequence[Compared],
+    comparisons: Mapping[str, Mapping[str, Any]],
+    first_data: str,
+) -> list[Answer]:
+    """The questions that results answer."""
+    found = []
+    for asked in questions:
+        data = asked.data or first_data
+        record = comparisons.get(data, {}).get(asked.key)
+        spoken_for = None if record is None else record["study"]
+        shown = on_receipts(compared, data, asked.key) if asked.proof else []
+        found.append(Answer(asked, data, record, [each for each in shown if each["study"] != spoken_for]))
+    return [answer for answer in found if answer.records()]
+
+
+def answers_table(answers: Sequence[Answer], scales: Mapping[str, str], *, chinese: bool = False) -> str:
+    """A row an answer, below it what was found on receipts; then what a mark in it means."""
+    rows = []
+    for answer in answers:
+        question = answer.asked.words_zh if chinese else answer.asked.words
+        if answer.record is not None:
+            rows.append(_row(question, answer.record, scales, chinese))
+        for record in answer.proofs:
+            begins = "" if answer.record is not None else f"{question} "
+            rows.append(_row(f"{begins}{_receipts_words(record, chinese)}", record, scales, chinese))
+    made = table(HEAD_ZH if chinese else HEAD, rows)
+    verdicts = " ".join(verdict_across(record) for answer in answers for record in answer.records())
+    return f"{made}\n\n{ENDS[chinese]}" if BEYOND in verdicts or AT_THE_END in verdicts else made
+
+
+def names_table(answers: Sequence[Answer]) -> str:
+    """Which methods and which study each answer is of, in both languages."""
+    head = ["question", "methods", "data", "study"]
+    return table(
+        head,
+        (
+            [
+                f"{answer.asked.words}<br>{answer.asked.words_zh}",
+                f"`{side_name(record, 'a')}` / `{side_name(record, 'b')}`",
+                answer.data,
+                f"`{record['study']}`",
+            ]
+            for answer in answers
+            for record in answer.records()
+        ),
+    )
+
+
+def scale_of(experiment: Experiment, *, chinese: bool = False) -> str:
+    """Network, images and epochs of a study: what its figures are figures of."""
+    configs = [each.cell.config for each in experiment.finished]
+    networks = "/".join(dict.fromkeys(config.model.name for config in configs))
+    limits = "/".join(dict.fromkeys(f"{config.data.limit:,}" for config in configs if config.data.limit))
+    if chinese:
+        return f"{networks}，{f'{limits} 张' if limits else '全部'}图像，{experiment.epochs} 轮"
+    return f"{networks}, {limits or 'all'} images, {experiment.epochs} epochs"
+
+
+def side_name(record: Mapping[str, Any], side: str) -> str:
+    """The method, by its own name where an envelope has only one to choose from."""
+    methods = record["methods"][side]
+    return str(methods[0] if len(methods) == 1 else record[side])
+
+
+def chinese_verdict(record: Mapping[str, Any]) -> str:
+    """The verdict and how far it holds."""
+    whole = verdict_across(record)
+    limits = "".join(chinese for english, chinese in CHINESE_LIMITS.items() if english in whole)
+    return f"{CHINESE_OUTCOMES[record['outcome']]}{limits}"
+
+
+def _row(question: str, record: Mapping[str, Any], scales: Mapping[str, str], chinese: bool) -> list[str]:
+    ends = interval(record["ci95"], at_least=record["at_least"], digits=2)
+    study, accuracy = record["study"], f"{100 * record['accuracy']:.1f} %"
+    if chinese:
+        ends = ends.replace(" to ", " 至 ").replace("above", "大于").replace("none (one seed)", "无：仅一个种子")
+        evidence = f"`{study}`：{scales[study]}，{record['seeds']} 个种子，{'、'.join(record['budgets'])} 审计"
+        return [question, f"{_gain(record)}（{ends}）", accuracy, chinese_verdict(record), evidence]
+    seeds = f"{record['seeds']} seed{'s' * (record['seeds'] != 1)}"
+    evidence = f"`{study}`: {scales[study]}, {seeds}, {' and '.join(record['budgets'])} audit"
+    return [question, f"{_gain(record)} ({ends})", accuracy, verdict_across(record), evidence]
+
+
+def _receipts_words(record: Mapping[str, Any], chinese: bool) -> str:
+    """Which of the answer's receipts pass, in the place of its question."""
+    passed, runs = record["receipts"]["passed"], record["receipts"]["runs"]
+    if all_pass(record):
+        return "……凭据全部通过" if chinese else "… on passing receipts"
+    if chinese:
+        return f"……{runs} 张凭据中 {passed} 张通过"
+    return f"… on receipts, of which {passed} of {runs} pass"
+
+
+def _gain(record: Mapping[str, Any]) -> str:
+    """The ratio; bold where it is a difference, and enough seeds stand behind it."""
+    told = f"{'≥ ' * record['at_least']}{record['mse_gain']:.2f}×"
+    return f"**{told}**" if record["seeds"] >= ENOUGH_SEEDS and record["outcome"] in (BETTER, WORSE) else told
