@@ -139,7 +139,8 @@ def test_build__fails_while_a_table_is_stale(tmp_path: Path) -> None:
     for name in ("docs", "results", "studies", "configs", "benchmarks"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("_build", "__pycache__"))
     (tmp_path / "src").symlink_to(ROOT / "src")
-    shutil.copyfile(ROOT / "README.md", tmp_path / "README.md")
+    for name in ("README.md", "README.zh.md"):
+        shutil.copyfile(ROOT / name, tmp_path / name)
     assert stale_pages(tmp_path) == []
     study = tmp_path / "studies" / "main-cifar10.toml"
     study.write_text(study.read_text() + "\n# one more remark\n")
@@ -151,7 +152,7 @@ def test_build__fails_while_a_table_is_stale(tmp_path: Path) -> None:
 
 def test_build__fails_on_a_page_in_one_language_only(tmp_path: Path) -> None:
     shutil.copytree(DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("_build", "__pycache__"))
-    for name in ("src", "studies", "results", "configs", "benchmarks", "README.md"):
+    for name in ("src", "studies", "results", "configs", "benchmarks", "README.md", "README.zh.md"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "docs" / "en" / "lonely.md").write_text("# Lonely\n")
     done = build("en", tmp_path / "out" / "en", docs=tmp_path / "docs")
