@@ -76,13 +76,14 @@ def front_block(
     )
     plot = PLOT[chinese].format(data=data, study=pictured.name)
     return (
-        f"{title}{OURS[chinese]}{'' if chinese else ' '}{RATIO[chinese]}\n\n"
-        f"{answers_table(shown, scales, chinese=chinese)}\n\n"
+        title
         + "".join(
             f"{front_picture_words(name, _of_study(study, scales[study], chinese), chinese=chinese)}\n\n"
             for study, name in pictures.items()
         )
-        + f"![{plot}]({figure_name(pictured, data)})\n\n"
+        + f"{OURS[chinese]}{'' if chinese else ' '}{RATIO[chinese]}\n\n"
+        f"{answers_table(shown, scales, chinese=chinese)}\n\n"
+        f"![{plot}]({figure_name(pictured, data)})\n\n"
         + "".join(
             f"- **{about}{'。' if chinese else '.'}** {told.strip()}\n"
             for about, told in zip(NOTES[chinese], notes, strict=True)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+COLUMNS = 9  # as many as leave the words beside them legible on a page
+
+
 def strip_file(root: Path, study: str, cell: str) -> Path:
     """Where a run's strip is kept."""
     return root / PICTURES / study / f"{cell}.png"
@@ -92,13 +95,14 @@ def write_picture(root: Path, asked: Picture, experiment: Experiment, compared: 
         return None
     strips = [_strip(strip_file(root, each.study, each.cell.id)) for each in runs]
     labels = [
-        f"{each.method}: {100 * each.result['accuracy']:.1f} %, MSE {each.result['mse']:.4f}, "
+        f"{asked.methods[each.method]}: {100 * each.result['accuracy']:.1f} % right, MSE {each.result['mse']:.4f}, "
         f"SSIM {each.result['ssim']:.2f}"
         for each in runs
     ]
     name = picture_name(experiment.name)
     (root / name).parent.mkdir(parents=True, exist_ok=True)
-    write_grid(root / name, [strips[0][0], *(rebuilt for _, rebuilt in strips)], ["true images", *labels])
+    rows = [strips[0][0], *(rebuilt for _, rebuilt in strips)]
+    write_grid(root / name, [row[:COLUMNS] for row in rows], ["true images", *labels])
     return name
 
 

@@ -76,13 +76,13 @@ class Picture:
         study: whose runs are shown.
         seed: of the runs.
         comparison: the runs nearest to the accuracy at which it was read are shown.
-        methods: a row each.
+        methods: a row each, and what it is called there.
     """
 
     study: str
     seed: int
     comparison: str
-    methods: tuple[str, ...]
+    methods: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def read_settings(root: Path) -> Settings:
             stacks=tuple(_stack(stack) for stack in tree.get("stack", [])),
             targets=tuple(dict(target) for target in tree.get("target", [])),
             pictures=tuple(
-                Picture(each["study"], each["seed"], each["comparison"], tuple(each["methods"]))
+                Picture(each["study"], each["seed"], each["comparison"], dict(each["methods"]))
                 for each in tree.get("picture", [])
             ),
         )

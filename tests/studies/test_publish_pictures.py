@@ -37,8 +37,17 @@ def asking(root: Path, **asked: object) -> Path:
     settings = root / "results" / "comparisons.toml"
     text = settings.read_text()
     before, after = text[: text.index("[[picture]]")], text[text.index("[[picture]]") :]
-    entry = {"study": "main-cifar10", "seed": 1, "comparison": "sound_vs_kmeans_best", "methods": ["noise"], **asked}
+    entry = {
+        "study": "main-cifar10",
+        "seed": 1,
+        "comparison": "sound_vs_kmeans_best",
+        "methods": {"noise": "noise alone"},
+        **asked,
+    }
+    methods = entry.pop("methods")
     wanted = "[[picture]]\n" + "\n".join(f"{key} = {json.dumps(value)}" for key, value in entry.items())
+    assert isinstance(methods, dict)
+    wanted += "\n[picture.methods]\n" + "\n".join(f"{name} = {json.dumps(words)}" for name, words in methods.items())
     settings.write_text(f"{before}{wanted}\n\n{after[after.index('# What the names') :]}")
     return root
 
@@ -76,11 +85,13 @@ def test_strip__of_a_run_whose_attacks_are_gone_is_an_error_that_names_the_file(
 
 
 def test_picture__shows_of_every_method_the_run_nearest_to_the_comparison(tmp_path: Path) -> None:
-    root = asking(repository(tmp_path, MAIN), methods=["noise", "sound"])
+    root = asking(repository(tmp_path, MAIN), methods={"noise": "noise alone", "sound": "ours"})
     fill(root, "main-cifar10")
     study = load_study(root / "studies/main-cifar10.toml")
     settings = read_settings(root)
-    assert settings.pictures == (Picture("main-cifar10", 1, "sound_vs_kmeans_best", ("noise", "sound")),)
+    assert settings.pictures == (
+        Picture("main-cifar10", 1, "sound_vs_kmeans_best", {"noise": "noise alone", "sound": "ours"}),
+    )
     cells = [cell for cell in study.cells if wants_strip(settings, study.name, cell)]
     assert len(cells) == 6
     for cell in cells:
@@ -99,7 +110,7 @@ def test_picture__shows_of_every_method_the_run_nearest_to_the_comparison(tmp_pa
 
 
 def test_picture__is_left_out_where_a_method_has_no_strip(tmp_path: Path) -> None:
-    root = asking(repository(tmp_path, MAIN), methods=["noise", "sound"])
+    root = asking(repository(tmp_path, MAIN), methods={"noise": "noise alone", "sound": "ours"})
     fill(root, "main-cifar10")
     study = load_study(root / "studies/main-cifar10.toml")
     strip(root, study.name, next(cell.id for cell in study.cells if cell.method == "noise"))
