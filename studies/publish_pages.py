@@ -82,7 +82,7 @@ def study_page(
         for part in _experiment(each, experiments, compared[each.name], settings, pictures.get(each.name))
     ]
     # What several studies of a page would have to explain stands once, at its beginning.
-    needed = {HOW_TO_READ: bool(done), HOW_MATCHED: MATCHED in told, HOW_HIDDEN: HIDDEN in told}
+    needed = {HOW_TO_READ: bool(done), HOW_MATCHED: MATCHED in told, HOW_HIDDEN: any(HIDDEN in part for part in told)}
     parts = [f"# {page.title}\n\n{page.title_zh}", *(text for text, is_needed in needed.items() if is_needed), *told]
     waiting = [stored for each in mine for stored in each.studies if not stored.finished]
     if waiting or not mine:
@@ -146,24 +146,33 @@ def _experiment(
         parts += [f"### {data}", f"![Accuracy and MSE of every method on {data}]({figure})"]
         records = list(compared.records.get(data, {}).values())
         if records:
-            parts += [MATCHED, comparisons_table(records), *_remarks(records)]
+            parts += [MATCHED, comparisons_table(records)]
+            parts += folded("What to keep in mind 须注意之处", _remarks(records))
         ours = [record for record in records if "sound" in record["a"]]
         if ours:
-            parts += ["The same at other accuracies 其他准确率", across_table(ours)]
+            parts += folded("The same at other accuracies 其他准确率", [across_table(ours)])
         not_made = [each for each in compared.missing if each.data == data and each.a_exists and each.b_exists]
-        parts += [f"Not comparable: {each.key}: {each.reason}." for each in not_made]
-        parts += [_volumes(experiment, data), "Every setting 全部设置", settings_table(rows)]
+        parts += folded(
+            "Not comparable 无法比较",
+            ["\n".join(f"- {each.key}: {each.reason}" for each in not_made)] if not_made else [],
+        )
+        parts += ["Every setting 全部设置", settings_table(rows)]
         parts += filter(None, (outright_words(rows), unsettled_words(rows)))
         attacks = attacks_table(rows)
         if attacks:
-            parts += ["Attack by attack: MSE (SSIM) 逐个攻击：MSE（SSIM）", attacks]
-            parts += [OWN_RECEIPT] if "†" in attacks or "‡" in attacks else []
+            marks = [OWN_RECEIPT] if "†" in attacks or "‡" in attacks else []
+            parts += folded("Attack by attack: MSE (SSIM) 逐个攻击：MSE（SSIM）", [attacks, *marks])
         if missed := missed_block(experiments, experiment, data):
             parts.append(missed)
         waves = waves_table(rows)
-        if waves:
-            parts += [HIDDEN, waves]
+        parts += folded(HIDDEN, [waves] if waves else [])
+        parts += folded("Hypervolume 超体积", [_volumes(experiment, data)])
     return parts
+
+
+def folded(title: str, parts: Sequence[str]) -> list[str]:
+    """Parts that a reader opens who wants them; nothing where there are none."""
+    return [f"<details><summary>{title}</summary>", *parts, "</details>"] if parts else []
 
 
 def _standing(experiment: Experiment, done: int, planned: int) -> str:
@@ -201,7 +210,7 @@ def _volumes(experiment: Experiment, data: str) -> str:
     reference = next(iter(methods.values()))["hypervolume"]["reference"]
     caption = (
         f"Hypervolume: area of (accuracy, MSE) that a seed's curve beats, above accuracy {reference[0]:.4f} and MSE "
-        f"{reference[1]:.4f}; it rewards long curves, so compare methods with the same grid only. 超体积"
+        f"{reference[1]:.4f}; it rewards long curves, so compare methods with the same grid only."
     )
     rows = []
     for name, method in methods.items():

@@ -76,6 +76,35 @@ def test_load_study__methods_have_their_own_settings_and_axes(tmp_path: Path) ->
     assert {cell.config.train.epochs for cell in made.cells} == {3} and made.cells[-1].lambd == 9.0
 
 
+def test_load_study__methods_of_one_name_keep_each_its_base(tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text("[train]\nepochs = 7\n")
+    (tmp_path / "two.toml").write_text("[train]\nepochs = 9\n")
+    text = "".join(
+        f'[[method]]\nname = "m"\nbase = "{base}.toml"\nmatrix = {{ seed = [{seed}] }}\n'
+        for seed, base in enumerate(("one", "two"))
+    )
+    made = study(tmp_path, text + '[[cell]]\nmethod = "m"\nbase = "one.toml"\nsettings = { "train.seed" = 2 }\n')
+    assert [(cell.config.train.seed, cell.config.train.epochs) for cell in made.cells] == [(0, 7), (1, 9), (2, 7)]
+
+
+@pytest.mark.parametrize("names", [("槽", "均值"), ("Slots", "slots+"), ("m" * 80 + "1", "m" * 80 + "2")])
+def test_load_study__a_run_two_methods_share_belongs_to_both_whatever_their_names(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    cells = study(
+        tmp_path, "".join(f'[[method]]\nname = "{name}"\nmatrix = {{ seed = [0] }}\n' for name in names)
+    ).cells
+    assert [cell.method for cell in cells] == list(names)
+    assert len({cell.id for cell in cells}) == 2 and len({cell.id[-13:] for cell in cells}) == 1
+
+
+def test_load_study__defences_keep_their_names_at_every_sigma(tmp_path: Path) -> None:
+    cells = study(tmp_path, "[matrix]\nsigma = [0, 0.1, 0.2]\ndefences = [{ dropout = { rate = 0.5 } }, {}]\n").cells
+    assert [cell.method for cell in cells] == ["dropout", "no defence"] * 3
+    assert [cell.sigma for cell in cells] == [None, None, 0.1, 0.1, 0.2, 0.2]
+    assert [cell.settings["defence"] for cell in cells] == [{"dropout": {"rate": 0.5}}, {}] * 3
+
+
 def test_load_study__ids_follow_what_is_computed_and_nothing_else(tmp_path: Path) -> None:
     one = study(tmp_path, "[matrix]\nseed = [0]")
     same = study(tmp_path, '[matrix]\nseed = [0]\n[settings]\n"run.device" = "cpu"')
@@ -89,6 +118,7 @@ def test_load_study__ids_follow_what_is_computed_and_nothing_else(tmp_path: Path
         ("", "describes no run"),
         ("matrx = 1", "did you mean 'matrix'"),
         ("[matrix]\nseed = 3", "an axis of a matrix is a list of values"),
+        ('[matrix]\nseed = [0, 1]\n"train.seed" = [2]', "matrix names train.seed twice"),
         ('[matrix]\n"train.epoch" = [3]', "did you mean 'train.epochs'"),
         ("[method]\nname = 1", r"write \[\[method\]\]"),
         ('[[method]]\nnom = "x"', "unknown key 'nom'"),

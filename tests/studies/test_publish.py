@@ -203,7 +203,7 @@ def test_publish__what_two_studies_of_a_page_need_is_explained_once(tmp_path: Pa
     publish(root)
     text = page(root, "main")
     assert text.count("MSE ratio at equal accuracy") == text.count("1 is all") == 1
-    assert text.count("\nMSE at equal accuracy") == text.count("\nWhat stays hidden, coarse to fine") == 2
+    assert text.count("\nMSE at equal accuracy") == text.count("<summary>What stays hidden, coarse to fine") == 2
 
 
 def test_publish__stacked_methods_meet_those_on_the_same_defence(tmp_path: Path) -> None:

@@ -47,6 +47,20 @@ def test_sweep__returns_the_front_and_continues_where_it_was_left(tmp_path: Path
     assert sweep(file, trials=14, **options) == front and len(told) == 14
 
 
+def test_sweep__continued_it_tries_new_settings_and_anew_the_same_ones(tmp_path: Path) -> None:
+    file = stub.write_study(tmp_path, SWEEP)
+
+    def tried(out: str, *parts: int) -> list[str]:
+        told: list[str] = []
+        for trials in parts:
+            sweep(file, trials=trials, out=tmp_path / out, runner=made_up, tell=told.append)
+        return told
+
+    interrupted = tried("parts", 3, 6, 9)
+    assert len({line.partition(": ")[2] for line in interrupted}) == 9
+    assert interrupted == tried("at once", 9)
+
+
 def test_sweep__a_failed_trial_is_told_and_does_not_stop_the_search(tmp_path: Path) -> None:
     text = SWEEP.replace("low = 1, high = 8", "low = 8, high = 8")
     told: list[str] = []
@@ -58,9 +72,21 @@ def test_sweep__a_failed_trial_is_told_and_does_not_stop_the_search(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("table", "message"),
-    [("", r"has no \[sweep\] table"), ("[sweep]\nlambda = [1, 2]", "must be { low, high, log } or { choices }")],
+    [
+        ("", r"has no \[sweep\] table"),
+        ("[sweep]\nlambda = [1, 2]", "must be { low, high, log } or { choices }"),
+        ("[sweep]\nlambda = { low = 0.1, high = 1.0, lgo = true }", "must be { low, high, log } or { choices }"),
+        ("[sweep]\nlambda = { low = 10, high = 1 }", "low <= high"),
+        ('[sweep]\nlambda = { low = "a", high = 1 }', r"\[sweep\] lambda: "),
+        ("[sweep]\nlambda = { low = 0, high = 2.0, log = true }", "low > 0"),
+        ("[sweep]\nlambda = { choices = [] }", r"\[sweep\] lambda: "),
+        ("[sweep]\nlambda = { choices = 5 }", r"\[sweep\] lambda: "),
+        ("[sweep]\nlambdaa = { low = 1, high = 2 }", "unknown setting 'lambdaa'"),
+        ('[sweep]\n"train.lr" = { choices = [0.1, -1.0] }', "train.lr must be"),
+    ],
 )
 def test_sweep__ranges_that_are_none_are_refused(tmp_path: Path, table: str, message: str) -> None:
     file = stub.write_study(tmp_path, f"[matrix]\nseed = [0]\n{table}")
     with pytest.raises(ConfigError, match=message):
         sweep(file, trials=1, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()  # nothing that counts as tried
