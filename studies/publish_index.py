@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from studies.publish_pages import HOW_MATCHED, studies_table
+from studies.publish_pages import HOW_MATCHED, HOW_MATCHED_TITLE, folded, studies_table
 from studies.publish_questions import Answer, answers_table, names_table, scale_of
 from studies.publish_reading import Experiment, Stale, StoredStudy, repeats
 from studies.publish_settings import Settings
@@ -35,6 +35,7 @@ def index_page(
         "- [The published CIFAR-10 table and our runs](paper-table.md) 与已发表结果对照\n"
         "- [Exploration: leads, not results](exploration.md) 探索\n"
         "- [summary.json](summary.json): all of it as plain data",
+        *_questions(answers, experiments),
         '## Targets 目标\n\nGoals, not gates. "By screening": the attacks rank and prove nothing, none of their '
         "receipts passes. 目标而非门槛；“by screening”指只经筛选攻击。",
         targets_table(targets),
@@ -42,13 +43,11 @@ def index_page(
     if settings.methods:
         parts.append("## Methods 方法")
         parts.append("\n".join(f"- **{name}**: {words}. {words_zh}。" for name, words, words_zh in settings.methods))
-    if answers:
-        scales = {each.name: scale_of(each) for each in experiments}
-        parts += ["## Questions and answers 问答", answers_table(answers, scales)]
-        parts += ["Which methods and which study each is of 各答案所涉的方法与研究：", names_table(answers)]
     parts.append("## MSE at equal accuracy 同准确率比较")
     if records:
-        parts += [HOW_MATCHED, comparisons_table(records)]
+        parts += folded(HOW_MATCHED_TITLE, [HOW_MATCHED])
+        for data, by_key in comparisons.items():
+            parts += folded(f"{data}: {len(by_key)}", [comparisons_table(by_key.values())] if by_key else [])
     if missing:
         parts.append("Not there yet 尚缺：")
         parts.append(_missing_table(missing))
@@ -61,6 +60,15 @@ def index_page(
     if stale:
         parts += ["Results that are not used 未采用的结果", table(["file", "why"], ([s.file, s.reason] for s in stale))]
     return "\n\n".join(parts) + "\n"
+
+
+def _questions(answers: Sequence[Answer], experiments: Sequence[Experiment]) -> list[str]:
+    """What visitors ask, and what answers it."""
+    if not answers:
+        return []
+    scales = {each.name: scale_of(each) for each in experiments}
+    named = folded("Which methods and which study each is of 各答案所涉的方法与研究", [names_table(answers)])
+    return ["## Questions and answers 问答", answers_table(answers, scales), *named]
 
 
 def _older(studies: Sequence[StoredStudy]) -> str:

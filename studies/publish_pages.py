@@ -57,6 +57,8 @@ slow waves most, SSIM edges: a defence that moves one alone hides less than it s
 SSIM 为同样的运行按同样份额计算的攻击图像相似度（前者 / 后者），越低越私密。
 MSE 主要反映慢波，SSIM 主要反映边缘：只改变其中一个的防御，隐藏的比看上去少。"""
 
+HOW_MATCHED_TITLE = "How ratios at equal accuracy are made 同准确率的比值如何得出"
+HOW_HIDDEN_TITLE = "What “stays hidden” means “仍被隐藏”指什么"
 MATCHED = "MSE at equal accuracy 同准确率比较"
 HIDDEN = "What stays hidden, coarse to fine 仍被隐藏的部分（由粗到细）"
 HOW_HIDDEN = """\
@@ -82,8 +84,10 @@ def study_page(
         for part in _experiment(each, experiments, compared[each.name], settings, pictures.get(each.name))
     ]
     # What several studies of a page would have to explain stands once, at its beginning.
-    needed = {HOW_TO_READ: bool(done), HOW_MATCHED: MATCHED in told, HOW_HIDDEN: any(HIDDEN in part for part in told)}
-    parts = [f"# {page.title}\n\n{page.title_zh}", *(text for text, is_needed in needed.items() if is_needed), *told]
+    parts = [f"# {page.title}\n\n{page.title_zh}", *([HOW_TO_READ] if done else [])]
+    parts += folded(HOW_MATCHED_TITLE, [HOW_MATCHED] if MATCHED in told else [])
+    parts += folded(HOW_HIDDEN_TITLE, [HOW_HIDDEN] if any(HIDDEN in part for part in told) else [])
+    parts += told
     waiting = [stored for each in mine for stored in each.studies if not stored.finished]
     if waiting or not mine:
         parts.append(how_to_make(page, waiting))
