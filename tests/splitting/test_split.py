@@ -172,6 +172,110 @@ def test_split__in_place_layer_behind_the_cut_does_not_change_z():
     assert torch.equal(z, before)
 
 
+class InPlace(nn.Module):
+    """Layers for forwards that work in place in ways people write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.second = nn.Conv2d(4, 4, 3, padding=1)
+        self.relu = nn.ReLU(inplace=True)
+        self.head = nn.Linear(4 * 8 * 8, 5)
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("centre", torch.zeros(4, 1, 1))
+
+
+class ThroughAView(InPlace):
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.second(self.first(x)).flatten(1)
+        return self.head(self.relu(z))
+
+
+class ThroughALayer(InPlace):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.ReLU(inplace=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.second(self.first(x))
+        for layer in self.rest:
+            z = layer(z)
+        return self.head(z)
+
+
+class Clamped(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clamp_(min=0)
+
+
+class ThroughOwnCode(InPlace):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clamped = Clamped()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.clamped(self.second(self.first(x))).flatten(1))
+
+
+@pytest.mark.parametrize("kind", [ThroughAView, ThroughALayer, ThroughOwnCode])
+def test_split__what_works_in_place_farther_behind_the_cut_does_not_change_z(kind):
+    # broke: only the layer right behind the cut was looked at, so that a ReLU behind .flatten(1) wrote into z
+    halves = split(kind().eval(), at="second")
+    z = halves.client(torch.randn(2, 3, 8, 8)).detach().requires_grad_()
+    before = z.detach().clone()
+    halves.server(z).sum().backward()
+    assert before.min() < 0
+    assert torch.equal(z, before)
+
+
+class ResultUnused(InPlace):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        x.relu_()
+        shortcut = x = self.second(x)
+        self.relu(x)
+        x = x.flatten(1)
+        x.add_(shortcut.abs().flatten(1))
+        return self.head(x)
+
+
+@pytest.mark.parametrize("cut", ["first", "second"])
+def test_split__an_in_place_operation_whose_result_is_not_used_is_kept(cut):
+    # broke: `x.relu_()` on a line of its own was left out of the halves
+    model, x = ResultUnused().eval(), torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(split(model, at=cut)(x), model(x))
+
+
+class Remembering(InPlace):
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.add_(1)
+        x = self.first(x) - self.centre
+        z = self.second(x)
+        self.centre.lerp_(x.detach().mean((0, 2, 3)).view(4, 1, 1), 0.1)
+        return self.head(z.flatten(1))
+
+
+class CountingBehind(InPlace):
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.add_(1)
+        return self.head(self.second(self.first(x)).flatten(1)) * self.seen
+
+
+@pytest.mark.parametrize("kind", [Remembering, CountingBehind])
+def test_split__buffers_that_forward_writes_to_are_written_to_by_the_halves(kind):
+    # broke: they stayed as they were, without a word
+    torch.manual_seed(0)
+    model, x = kind(), torch.randn(2, 3, 8, 8)
+    halves = split(copy.deepcopy(model), at="second")
+    for _ in range(3):
+        torch.testing.assert_close(halves(x), model(x))
+    found = {name.split(".", 1)[1]: value for name, value in halves.named_buffers()}
+    assert float(found["seen"]) == 3
+    for name, value in found.items():
+        torch.testing.assert_close(value, dict(model.named_buffers())[name])
+
+
 def test_split__survives_to_deepcopy_and_a_safetensors_round_trip():
     torch.manual_seed(0)
     first = split(randomised(UserResidualModel()), at="block1").to(torch.float64)

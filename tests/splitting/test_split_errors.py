@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -125,6 +127,22 @@ def test_split__random_forward_is_caught_by_the_example():
     split(Noisy(), at="first")
     with pytest.raises(ValueError, match="do not reproduce the whole model in eval mode"):
         split(Noisy(), at="first", example=torch.ones(2, 4))
+
+
+@dataclass
+class Answer:
+    logits: Tensor
+
+
+class Structured(Small):
+    def forward(self, x: Tensor) -> Answer:
+        return Answer(self.second(self.first(x)))
+
+
+def test_split__a_result_that_cannot_be_compared_is_named() -> None:
+    # broke: TypeError "No comparison pair was able to handle inputs of type"
+    with pytest.raises(ValueError, match=r"Structured returns a Answer.*tensor"):
+        split(Structured(), at="first", example=torch.randn(2, 4))
 
 
 def test_list_cuts__says_why_when_there_is_none():

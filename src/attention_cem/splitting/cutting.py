@@ -34,7 +34,7 @@ def split(
     """Cut `model` behind the layer called `at`: z is that layer's output.
 
     The halves hold the model's own parameters and buffers (not copies) under their own names, in the mode
-    (train or eval) each layer is in. A layer behind the cut that works in place gets a copy of z.
+    (train or eval) each layer is in. Where layers behind the cut may work in place, they work on a copy of z.
 
     Args:
         model: any module whose forward can be traced by torch.fx in the modules around `at`; all other
@@ -150,6 +150,11 @@ def _check_equal(model: nn.Module, client: nn.Module, server: nn.Module, at: str
             raise ValueError(
                 f"the halves cut at '{at}' do not reproduce the whole model in eval mode "
                 f"(is its forward random, or does it change state?): {error}"
+            ) from None
+        except TypeError:
+            raise ValueError(
+                f"{type(model).__name__} returns a {type(whole).__name__}, which cannot be compared; let its forward "
+                "return a tensor, or leave example out"
             ) from None
 
 

@@ -37,9 +37,9 @@ class Partition:
         """The half behind the cut, a function of z alone."""
         graph = fx.Graph()
         z = graph.placeholder("z")
-        if any(_may_overwrite_input(self.model, user) for user in self.cut.users):
-            # An in-place first layer would change z under the eyes of whoever else holds it (a surrogate, a
-            # defence, an attack).
+        if any(_writes(self.model, node) or _is_own_code(self.model, node) for node in self.server_nodes):
+            # Written to, directly or through a view, z would change under the eyes of whoever else holds it (a
+            # surrogate, a defence, an attack).
             z = graph.call_method("clone", (z,))
         copies = {self.cut: z}
         for node in self.server_nodes:
@@ -75,6 +75,7 @@ def partition(model: nn.Module, at: str) -> Partition:
     depends_on_input = _depending_on_input(graph)
     if cut not in depends_on_input:
         raise ValueError(f"layer '{at}' does not depend on the model's input; cut at a layer that does")
+    _add_writes(model, graph, cut, before, behind)
     crossing = [
         n for n in graph.nodes if n in behind and n in depends_on_input and (n in before or n.op == "placeholder")
     ]
@@ -126,6 +127,21 @@ def _depending_on_input(graph: fx.Graph) -> set[fx.Node]:
         if node.op == "placeholder" or any(each in found for each in node.all_input_nodes):
             found.add(node)
     return found
+
+
+def _add_writes(model: nn.Module, graph: fx.Graph, cut: fx.Node, before: set[fx.Node], behind: set[fx.Node]) -> None:
+    """Add to a half what writes in place and whose result is not used, as `x.relu_()` on a line of its own."""
+    for node in graph.nodes:
+        if node in before or node in behind or not _writes(model, node):
+            continue
+        needed = _needed_for(node, stop=cut)
+        read = {each.target for each in needed if each.op == "get_attr"}
+        # a counter of calls touches nothing but itself: it goes where it is read
+        counted = not needed & (before | behind) and any(n.op == "get_attr" and n.target in read for n in behind)
+        if counted or needed & {cut, *behind}:
+            behind |= needed - {cut}
+        else:
+            before |= needed
 
 
 def _check_something_left(behind: set[fx.Node], output: fx.Node, at: str) -> None:
@@ -182,13 +198,22 @@ def _state(model: nn.Module, nodes: Iterable[fx.Node]) -> dict[str, Tensor]:
     return state
 
 
-def _may_overwrite_input(model: nn.Module, node: fx.Node) -> bool:
+def _writes(model: nn.Module, node: fx.Node) -> bool:
+    """Whether the node is known to write into what it is given."""
     if node.op == "call_module":
         return any(getattr(each, "inplace", False) for each in model.get_submodule(str(node.target)).modules())
-    if node.op == "call_method":
-        return str(node.target).endswith("_") and not str(node.target).endswith("__")
-    name = getattr(node.target, "__name__", "")
+    if node.op not in ("call_function", "call_method"):
+        return False
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     return bool(node.kwargs.get("inplace")) or (name.endswith("_") and not name.endswith("__"))
+
+
+def _is_own_code(model: nn.Module, node: fx.Node) -> bool:
+    """Whether the node calls a module that is not torch's, which may write into what it is given and not say so."""
+    if node.op != "call_module":
+        return False
+    kinds = {type(each) for each in model.get_submodule(str(node.target)).modules()}
+    return any(kind.__module__.split(".")[0] != "torch" for kind in kinds)
 
 
 def _graph_module(model: nn.Module, graph: fx.Graph, half: str) -> fx.GraphModule:
