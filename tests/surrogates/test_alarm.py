@@ -40,6 +40,14 @@ def test_alarm__fires_when_the_loss_falls_and_the_spread_does_not(spread: float)
         assert f"changed by {100 * ((1 + spread) ** 5 - 1):+.0f} %" in sentence
 
 
+def test_alarm__does_not_judge_what_is_missing() -> None:
+    # broke: KeyError, also in a training whose intra_mse was not finite in an epoch
+    alarm = SelfDeceptionAlarm(window=1)
+    assert len(alarm.update({"shutoff_share": 0.9})) == 1
+    assert alarm.update({"rob_loss": 1.0}) == alarm.update({"rob_loss": 0.1, "intra_mse": 0.4}) == []
+    assert len(alarm.update({"rob_loss": 0.01, "intra_mse": 0.4})) == 1
+
+
 def test_alarm__judges_the_last_window_and_not_the_whole_run() -> None:
     alarm = SelfDeceptionAlarm(window=3)
     deceived, level = [(0.5**e, 0.4) for e in range(6)], [(0.5**5, 0.4)] * 6

@@ -113,6 +113,19 @@ def test_cross_fit__a_class_in_one_fold_is_skipped_and_said_so() -> None:
     assert int(output.diagnostics["skipped_samples"]) == 0
 
 
+def test_cross_fit__a_sample_that_a_batch_repeats_is_remembered_once() -> None:
+    # broke: each of its features counted as a sample, where a batch takes more of a class than it has
+    surrogate, sample = small(cross_fit=True), torch.tensor([3, 0, 0, 1, 3, 2, 0])
+    z = torch.randn(7, 6, generator=torch.Generator().manual_seed(0))
+    for _ in range(2):
+        surrogate(z, torch.zeros(7, dtype=torch.int64), sample=sample)
+        memory = surrogate.memory
+        there = memory.written[:-2] >= 0  # the spare place holds what is not remembered
+        held = dict(zip(memory.sample[:-2][there].tolist(), memory.feature[:-2][there], strict=True))
+        assert int(there.sum()) == 4
+        assert all(torch.equal(held[int(number)], z[place]) for place, number in enumerate(sample) if place > 2)
+
+
 def test_cross_fit__one_sample_per_class_of_a_thousand_classes() -> None:
     surrogate = SlotMixtureCEM(16, 1000, num_slots=2, bank_size=4, reg_strength=SIGMA, cross_fit=True)
     generator = torch.Generator().manual_seed(0)

@@ -96,8 +96,9 @@ class Oracle:
         for entries in self.memory.values():  # of a sample that returns only the newest feature stays
             for place, entry in enumerate(entries):
                 entries[place] = None if entry is not None and entry[0] in sample else entry
-        for v, label, side, number in zip(z, y, fold, sample, strict=True):
-            self.memory[label, side].append((number, v))
+        for place, (v, label, side, number) in enumerate(zip(z, y, fold, sample, strict=True)):
+            if number not in sample[place + 1 :]:
+                self.memory[label, side].append((number, v))
         return sum(each or 0.0 for each in nats) / len(y), sum(each is None for each in nats)
 
     def nats(self, found: Fitted | None, side: int, v: Tensor) -> float | None:

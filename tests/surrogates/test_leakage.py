@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attention_cem import LinearLeakage
+from attention_cem import LinearLeakage, LocalLeakage
 from attention_cem.surrogates.slot_features import SlotFeatures
 
 DOUBLE = torch.float64
@@ -254,6 +254,15 @@ def test_leakage__bad_images_are_refused_with_what_was_received() -> None:
         LinearLeakage(5, 11)(z, y, x)
     with pytest.raises(ValueError, match=r"6 features.*\(5, 3, 2, 2\)"):
         LinearLeakage(5, 12)(z, y, x[:5])
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_leakage__state_in_half_precision_is_refused_with_the_remedy(half: torch.dtype) -> None:
+    # broke: NotImplementedError from the factorisation
+    z, y, x = linear_client(6)
+    for attacker in (LinearLeakage(5, 12), LocalLeakage((5, 1, 1), x.shape[1:], random_features=0)):
+        with pytest.raises(ValueError, match=rf"float32 or float64.*{half}.*\.float\(\)"):
+            attacker.to(half)(z.view(6, 5, 1, 1), y, x)
 
 
 @pytest.mark.parametrize(("random_features", "slots"), [(0, 0), (6, 0), (0, 4)])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import nan
 
 
 @dataclass
@@ -32,7 +33,7 @@ class SelfDeceptionAlarm:
 
     def update(self, row: Mapping[str, float]) -> list[str]:
         """Take in one epoch's figures (missing ones are not judged) and return the warnings."""
-        self.history.append((row["rob_loss"], row["intra_mse"]))
+        self.history.append((row.get("rob_loss", nan), row.get("intra_mse", nan)))
         return [text for text in (self._trend(), *self._health(row)) if text]
 
     def _trend(self) -> str | None:
@@ -54,7 +55,7 @@ class SelfDeceptionAlarm:
             return words.format(row[name]) if name in row and bad else None
 
         def value(name: str) -> float:
-            return row.get(name, float("nan"))
+            return row.get(name, nan)
 
         return [
             judged(

@@ -122,9 +122,11 @@ def leakage_output(
 ) -> LeakageOutput:
     """The share recovered, a running value, with the gradient of what the batch (M, P) left unexplained."""
     total = variance.clamp_min(torch.finfo(variance.dtype).tiny)
+    # while covariances are young, one that follows may be worse than nothing, and two stages come to more than all
+    recovered = recovered.clamp_min(0).minimum(total)
     found = -unexplained.square().sum() / samples.clamp_min(1)
     share = (recovered + found - found.detach()) / total
-    return LeakageOutput(share, ((total - recovered) / image_dim).clamp_min(0))
+    return LeakageOutput(share, (total - recovered) / image_dim)
 
 
 def deviations(values: Tensor, segments: ClassSegments) -> Tensor:

@@ -90,7 +90,8 @@ class FollowedSolution(nn.Module):
         factor, failed = torch.linalg.cholesky_ex(system)
         # not cholesky_inverse, which waits for the device to look for errors
         inverse = torch.cholesky_solve(torch.eye(len(system), dtype=system.dtype, device=system.device), factor)
-        usable = (failed == 0) & torch.isfinite(inverse).all()
+        # by its squares: before anything was measured the system is next to nothing, and steps by its inverse overflow
+        usable = (failed == 0) & torch.isfinite(inverse.square()).all()
         return torch.where(usable, inverse, self.inverse)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

@@ -6,7 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_cem.surrogates.base import check_features, require_count, require_positive, require_positive_int
+from attention_cem.surrogates.base import (
+    check_features,
+    require_count,
+    require_full_precision,
+    require_positive,
+    require_positive_int,
+)
 from attention_cem.surrogates.closed_form import (
     LeakageOutput,
     RunningLeastSquares,
@@ -79,6 +85,7 @@ class LinearLeakage(RunningLeastSquares):
     def forward(self, z: Tensor, y: Tensor, x: Tensor) -> LeakageOutput:
         """Features z (N, ...), labels y (N,), images x (N, C, H, W) in [0, 1]."""
         flat, labels = check_features(z, y, self.feature_dim)
+        require_full_precision(self.cov_zz.dtype)
         if x.shape[0] != z.shape[0] or x[:1].numel() != min(1, x.shape[0]) * self.image_dim:
             raise ValueError(
                 f"images must be (N, ...) with {self.image_dim} values for each of the {z.shape[0]} features, "

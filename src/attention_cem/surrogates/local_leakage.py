@@ -9,7 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_cem.surrogates.base import check_features, require_count, require_positive, require_positive_int
+from attention_cem.surrogates.base import (
+    check_features,
+    require_count,
+    require_full_precision,
+    require_positive,
+    require_positive_int,
+)
 from attention_cem.surrogates.closed_form import (
     LeakageOutput,
     RunningLeastSquares,
@@ -106,6 +112,7 @@ class LocalLeakage(nn.Module):
     def forward(self, z: Tensor, y: Tensor, x: Tensor) -> LeakageOutput:
         """Features z (N, C, h, w), labels y (N,), images x (N, C, H, W) in [0, 1]."""
         flat, labels = check_features(z, y, math.prod(self.z_shape))
+        require_full_precision(self.guess.cov_zz.dtype)
         expected = (z.shape[0], *self.image_shape)
         if tuple(x.shape) != expected:
             raise ValueError(f"images must be {expected}, one for each feature, got {tuple(x.shape)}")

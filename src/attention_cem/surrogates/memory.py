@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_cem.surrogates.base import require_positive_int
-from attention_cem.surrogates.segments import ClassSegments
+from attention_cem.surrogates.segments import ClassSegments, class_sum
 
 NEVER = -1
 _LARGEST_TABLE = 1 << 17
@@ -136,7 +136,7 @@ class ClassMemory(nn.Module):
         self.label.index_copy_(0, index, segments.label)
         self.last_seen.index_copy_(0, index, step.expand_as(index))
 
-        parts, rings = segments if folded is None else folded.segments, self.rings(index)
+        parts, rings = segments if folded is None else _without_repeats(folded), self.rings(index)
         position = rank_within_class(parts)
         size = parts.size.index_select(0, parts.row)
         keep = (position >= size - self.ring_size) & storable(z)
@@ -177,6 +177,14 @@ class ClassMemory(nn.Module):
 def storable(z: Tensor) -> Tensor:
     """Which features (N, D) may be remembered (N,): one that overflows when squared would poison its class for ever."""
     return torch.isfinite(z.detach().square().sum(-1))
+
+
+def _without_repeats(folded: Folded) -> ClassSegments:
+    """The segments without those samples that stand once more behind in the batch."""
+    segments, sample = folded
+    repeated = (sample.unsqueeze(1) == sample).triu(1).any(1)
+    row = torch.where(repeated, segments.num_rows - 1, segments.row)
+    return segments._replace(row=row, size=class_sum((~repeated).to(row.dtype), row, segments.num_rows))
 
 
 def rank_within_class(segments: ClassSegments) -> Tensor:
