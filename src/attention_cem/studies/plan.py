@@ -33,12 +33,14 @@ noise.
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import itertools
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -159,14 +161,13 @@ def load_study(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     cells = list(_cells(tree, file))
     if not cells and "sweep" not in tree:
         raise ConfigError(f"{file} describes no run: give it a [matrix], a [[method]] or a [[cell]]")
-    unique = {cell.id: cell for cell in cells}
     baseline = _typed(tree, "baseline", str, None)
     methods = {cell.method for cell in cells}
     if baseline is not None and baseline not in methods:
         raise ConfigError(f"baseline {baseline!r} is no method of {file}; there are: {', '.join(sorted(methods))}")
     return Study(
         name=name,
-        cells=tuple(unique.values()),
+        cells=tuple(_each_once(cells)),
         out=Path(out if out is not None else _typed(tree, "out", str, f"runs/studies/{name}")),
         title=_typed(tree, "title", str, name),
         budget=_budget(tree),
@@ -183,6 +184,18 @@ def load_study(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
 def read_study_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The file's content as plain data; unreadable or invalid files raise `ConfigError`."""
     return read_toml(Path(path), "study")
+
+
+def _each_once(cells: Iterable[Cell]) -> Iterable[Cell]:
+    """Each run of a method once; one that another method has too, whose name looks the same in an id, gets its own."""
+    unique: dict[str, Cell] = {}
+    for cell in cells:
+        if unique.get(cell.id, cell).method != cell.method:
+            slug, _, digest = cell.id.rpartition("-")
+            mark = hashlib.sha256(cell.method.encode()).hexdigest()[:8]
+            cell = replace(cell, id=f"{slug}-{mark}-{digest}")
+        unique[cell.id] = cell
+    return unique.values()
 
 
 def _cells(tree: Mapping[str, Any], file: Path) -> Iterator[Cell]:
@@ -206,7 +219,7 @@ def _cells(tree: Mapping[str, Any], file: Path) -> Iterator[Cell]:
             point = dict(zip(axes, values, strict=True))
             own = {**_table(method, "settings"), **point}
             label = _label(method.get("name", ""), point, axes)
-            yield make_cell(label, common, own, bases[method.get("name")], file)
+            yield make_cell(label, common, own, method.get("base", tree.get("base")), file)
     for each in _tables(tree, "cell"):
         _known_keys(each, ("method", "base", "settings"), "[[cell]]")
         name = each.get("method", "")
@@ -225,7 +238,8 @@ def make_cell(label: str, common: Mapping[str, Any], own: Mapping[str, Any], bas
         file: the study file.
     """
     path = None if base is None else file.parent / base
-    wanted = {**common, **own}
+    # A configuration changes the tables it is given; those of an axis are also the next cell's.
+    wanted = copy.deepcopy({**common, **own})
     named = wanted.get("surrogate.name")
     first: dict[str, Any] = {}
     if named is not None and named != load_config(path).surrogate.name:
@@ -267,6 +281,10 @@ def _axes(table: Mapping[str, Any]) -> dict[str, list[Any]]:
         if setting == "defence" and not all(isinstance(value, dict) for value in values):
             raise ConfigError(
                 f"each value of {name} is a table of defences, {{ dropout = {{ p = 0.1 }} }}, got {values!r}"
+            )
+        if setting in axes:
+            raise ConfigError(
+                f"a matrix names {setting} twice, the second time as {name}; write all values as one axis"
             )
         axes[setting] = values
     return axes

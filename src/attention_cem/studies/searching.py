@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.trial import BaseTrial, FixedTrial
 
 from attention_cem.studies.cell_run import CellPlace, Runner, run_cell
 from attention_cem.studies.optuna_store import open_storage
-from attention_cem.studies.plan import AXES, load_study, make_cell, read_study_file
+from attention_cem.studies.plan import AXES, Cell, load_study, make_cell, read_study_file
 from attention_cem.studies.results import write_result
 from attention_cem.training.config_checks import ConfigError
 
@@ -66,6 +67,14 @@ def sweep(
     tree = read_study_file(path)
     ranges = _ranges(tree.get("sweep"), path)
     study = load_study(path, out)
+
+    def drawn(trial: BaseTrial) -> Cell:
+        chosen = {AXES.get(name, name): _suggest(trial, name, values) for name, values in ranges.items()}
+        return make_cell("sweep", tree.get("settings", {}), chosen, tree.get("base"), Path(path))
+
+    # A trial that failed counts as one, so what is wrong with the file must be told before the first.
+    for end in (0, -1):
+        drawn(FixedTrial({name: _ends(values)[end] for name, values in ranges.items()}))
     study.out.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     search = optuna.create_study(
@@ -73,14 +82,14 @@ def sweep(
         study_name=f"{study.name}/sweep",
         load_if_exists=True,
         directions=["maximize", "maximize"],
-        sampler=optuna.samplers.TPESampler(seed=seed, multivariate=False),
     )
 
     def objective(trial: optuna.Trial) -> tuple[float, float]:
-        chosen = {AXES.get(name, name): _suggest(trial, name, values) for name, values in ranges.items()}
-        cell = make_cell("sweep", tree.get("settings", {}), chosen, tree.get("base"), Path(path))
+        # By number: a search that is continued, or shared by machines, would else draw its first trials again.
+        search.sampler = optuna.samplers.TPESampler(seed=(1_000_003 * seed + trial.number) % 2**32, multivariate=False)
+        cell = drawn(trial)
         trial.set_user_attr("cell", cell.id)
-        trial.set_user_attr("settings", chosen)
+        trial.set_user_attr("settings", dict(cell.settings))
         result = runner(cell, CellPlace.of(study, cell, device=device, data_root=data_root))
         write_result(study.result_file(cell.id), result)
         return float(result["validation_accuracy"]), float(result["mse"])
@@ -110,12 +119,23 @@ def _ranges(table: Any, path: str | os.PathLike[str]) -> dict[str, Mapping[str, 
     if not isinstance(table, dict) or not table:
         raise ConfigError(f"{path} has no [sweep] table of ranges")
     for name, values in table.items():
-        if not isinstance(values, Mapping) or not ({"choices"} == set(values) or {"low", "high"} <= set(values)):
+        keys = set(values) if isinstance(values, Mapping) else set()
+        if keys != {"choices"} and keys | {"log"} != {"low", "high", "log"}:
             raise ConfigError(f"[sweep] {name} must be {{ low, high, log }} or {{ choices }}, got {values!r}")
+        try:
+            for end in _ends(values):
+                _suggest(FixedTrial({name: end}), name, values)
+        except (ValueError, TypeError, LookupError) as error:
+            raise ConfigError(f"[sweep] {name}: {error}; got {values!r}") from None
     return table
 
 
-def _suggest(trial: optuna.Trial, name: str, values: Mapping[str, Any]) -> Any:
+def _ends(values: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The first and the last value of a range."""
+    return (values["choices"][0], values["choices"][-1]) if "choices" in values else (values["low"], values["high"])
+
+
+def _suggest(trial: BaseTrial, name: str, values: Mapping[str, Any]) -> Any:
     if "choices" in values:
         return trial.suggest_categorical(name, values["choices"])
     low, high, log = values["low"], values["high"], bool(values.get("log", False))
