@@ -1,4 +1,4 @@
-"""Attacks must not depend on the units of z: a client could hide everything by shrinking it."""
+"""Attacks must not depend on where z lies: a client could hide everything by shrinking it or moving it away."""
 
 from pathlib import Path
 
@@ -6,17 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-from attention_cem.attacks import Attack, NearestNeighbourAttack, OptimisationAttack, RidgeAttack
+from attention_cem.attacks import Attack, ClassMeanAttack, NearestNeighbourAttack, OptimisationAttack, RidgeAttack
 from attention_cem.attacks.readings import mean_of
 from attention_cem.defences import AdversarialInverter, DefenceStack
 from tests.attacks.helpers import CPU, challenge_for, floor_mse, identity_client, small_data, small_inverter, test_mse
 
 
-def scaled_client(scale: float) -> nn.Module:
-    """An identity-like client whose z is so many times as large."""
-    layer = nn.Conv2d(12, 12, 1, bias=False)
+def scaled_client(scale: float, offset: float = 0.0, every: int = 1) -> nn.Module:
+    """An identity-like client whose z is so many times as large, and of whose channels every so manieth is moved."""
+    layer = nn.Conv2d(12, 12, 1)
     with torch.no_grad():
         layer.weight.copy_(scale * torch.eye(12).view(12, 12, 1, 1))
+        layer.bias.zero_()[::every] = offset
     return nn.Sequential(identity_client(), layer)
 
 
@@ -37,9 +38,28 @@ def test_attacks__find_as_much_whatever_the_unit(tmp_path: Path, attack: Attack,
     assert other < 0.7 * floor_mse(data) and other < 1.5 * usual + 1e-4
 
 
+@pytest.mark.parametrize(("scale", "offset", "every"), [(1e-4, 0.5, 1), (1e-4, 1.0, 2)])
+@pytest.mark.parametrize(
+    "attack",
+    [RidgeAttack(), ClassMeanAttack(), NearestNeighbourAttack(), OptimisationAttack(steps=60), small_inverter(12)],
+    ids=lambda attack: attack.kind,
+)
+def test_attacks__find_as_much_wherever_features_lie(
+    tmp_path: Path, attack: Attack, scale: float, offset: float, every: int
+) -> None:
+    data = small_data(train=120, test=20)
+
+    def found(*place: float) -> float:
+        challenge = challenge_for(tmp_path / str(place), scaled_client(*place), DefenceStack([]), data)  # type: ignore[arg-type]
+        return test_mse(attack.run(challenge, device=CPU), data)
+
+    usual, other = found(1.0), found(scale, offset, every)
+    assert other < 0.95 * floor_mse(data) and other < 1.5 * usual + 1e-3
+
+
 def test_unit__ordinary_features_are_read_as_they_are(tmp_path: Path) -> None:
     challenge = challenge_for(tmp_path / "c", identity_client(), DefenceStack([]), small_data(train=40, test=10))
-    assert challenge.unit == 1.0 and challenge.reading() is mean_of
+    assert challenge.scale is None and challenge.reading() is mean_of
     assert torch.equal(challenge.test_reading(), challenge.test_features()[0])
 
 
@@ -47,10 +67,10 @@ def test_unit__the_defenders_inverter_sees_features_in_the_unit_it_was_trained_i
     data = small_data(train=60, test=20)
     adversary = AdversarialInverter(weight=1.0, z_shape=(12, 8, 8), image_shape=(3, 16, 16), width=4, blocks=0)
     stack = DefenceStack([adversary])
-    challenge = challenge_for(tmp_path / "c", scaled_client(1e-4), stack, data)
+    challenge = challenge_for(tmp_path / "c", scaled_client(1e-4, 0.5), stack, data)
     network = small_inverter(start="adversary")._network(challenge, CPU).eval()
     kept = challenge.defender_adversary()
-    assert kept is not None and challenge.unit < 1e-3
+    assert kept is not None and challenge.scale is not None and challenge.scale.unit < 1e-3
     with torch.no_grad():
         expected = kept.inverter.eval()(challenge.test_features()[0])
         torch.testing.assert_close(network(challenge.test_reading()), expected)

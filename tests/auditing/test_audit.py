@@ -303,6 +303,34 @@ def test_audit__one_test_image_has_a_record_without_bounds(tmp_path: Path) -> No
     assert record["bounds"]["reason"] == "a bound needs two test images or more, there is one"
 
 
+def test_audit__a_folder_in_the_challenge_is_refused_and_leaves_the_challenge_whole(tmp_path: Path) -> None:
+    challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=40, test=10))
+    for out in (tmp_path / "c", tmp_path / "c" / "audit", tmp_path / "c" / "answers"):
+        with pytest.raises(ValueError, match="is sealed; name a folder outside"):
+            audit(tmp_path / "c", out, budget=TINY, device="cpu")
+    Challenge(tmp_path / "c")
+
+
+def test_audit__a_thorough_budget_whose_inverters_are_all_weak_settles_nothing(tmp_path: Path) -> None:
+    challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=60, test=10))
+    weak = InverterAttack(TrainingPlan(epochs=2, lr=1e-9, probe=False), width=8, blocks=0)
+    budget = Budget("own", (("weak", weak),), may_settle=True, bound_images=0, membership_epochs=0)
+    record = audit(tmp_path / "c", tmp_path / "out", budget=budget, device="cpu")
+    assert record["settled"]["verdict"] == "not judged" and record["headline"]["status"] == "under-trained"
+
+
+def test_audit__of_very_few_candidates_both_kinds_are_to_be_told_apart(tmp_path: Path) -> None:
+    """With this seed the first draw leaves members alone, and no ROC curve can be drawn."""
+    data = small_data(train=40, test=4)
+    sets = {"members": data.train, "non_members": data.test, "seed": 51}
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), data, **sets)
+    candidates = challenge.membership()
+    assert candidates is not None and candidates.known.tolist().count(-1) == 4
+    one = Budget("one", (("ridge", RidgeAttack()),), bound_images=0, membership_epochs=2)
+    record = audit(tmp_path / "c", tmp_path / "out", budget=one, device="cpu")
+    assert 0 <= record["membership"]["z"]["auc"] <= 1
+
+
 def test_audit__altered_challenge_or_answers_are_refused(tmp_path: Path) -> None:
     challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=60, test=20))
     path = tmp_path / "c" / "answers" / "answers.safetensors"
@@ -394,6 +422,13 @@ def test_screening__its_share_of_the_standard_steps_is_the_one_it_names() -> Non
     ours, reference = plans
     share = (ours.epochs / ours.batch_size) / (reference.epochs / reference.batch_size)
     assert f"{100 * share:.0f} % of the steps" in str(budgets._screening.__doc__)
+
+
+@pytest.mark.parametrize("name", ["a/b", "../a", "a\\b", ".a", "", "a" * 51, "a\n"])
+def test_budget__a_name_that_is_none_of_a_file_is_refused_before_the_attack(name: str) -> None:
+    with pytest.raises(ValueError, match="names of attacks must be 1 to 50 characters without slashes"):
+        Budget("one", ((name, RidgeAttack()),))
+    Budget("one", (("反演器 (large)", RidgeAttack()),))
 
 
 def test_budget__a_negative_number_is_refused() -> None:

@@ -23,6 +23,7 @@ from attention_cem.defences import (
     LaplaceNoise,
     LocalDP,
 )
+from attention_cem.defences.randomness import NoiseSource
 from tests.attacks.helpers import CPU, challenge_for, identity_client, noise, small_data
 
 
@@ -197,3 +198,29 @@ def test_fisher_leakage__equals_the_full_jacobian_of_a_nonlinear_client() -> Non
         assert float(value) == pytest.approx(float(jacobian.square().sum()) / (64 * 0.01), rel=0.03)
     with pytest.raises(ValueError, match="infinite"):
         fisher_leakage(client, x, 0.0)
+
+
+def test_noisy_release__a_subclass_that_spares_a_channel_has_no_known_density() -> None:
+    class Sparing(GaussianNoise):
+        def forward(self, z: Tensor, source: NoiseSource = None) -> Tensor:
+            return torch.cat([z[:, :1], super().forward(z[:, 1:], source)], 1)
+
+    with pytest.raises(ValueError, match="no noise of known density"):
+        noisy_release(DefenceStack([Sparing(0.5)]), torch.rand(4, 3, 2, 2))
+
+
+def test_information_bounds__of_images_listed_class_by_class_are_those_of_shuffled_ones() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(400) // 100
+    z = 3 * torch.randn(4, 8, generator=generator)[labels] + 0.1 * torch.randn(400, 8, generator=generator)
+
+    def bounds(order: Tensor) -> Any:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            fit, held_out = (noisy_release(DefenceStack([GaussianNoise(0.1)]), each) for each in (z[order], z))
+        return information_bounds(fit, held_out, 100, (1, 4))
+
+    listed, shuffled = bounds(torch.arange(400)), bounds(torch.randperm(400, generator=generator))
+    assert listed.components == shuffled.components == 4
+    assert listed.information_upper_bound == pytest.approx(shuffled.information_upper_bound, rel=0.05)
+    assert listed.theorem2_leakage == pytest.approx(shuffled.theorem2_leakage, rel=0.05)

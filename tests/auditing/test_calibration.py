@@ -1,14 +1,15 @@
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from attention_cem.attacks import ClassMeanAttack, RidgeAttack
-from attention_cem.auditing import calibration
+from attention_cem.attacks import Challenge, ClassMeanAttack, RidgeAttack
+from attention_cem.auditing import calibration, write_challenge
 from attention_cem.auditing.calibration import Calibration, calibrate
 from attention_cem.data import synthetic_images
 from attention_cem.training.file_lock import locked
@@ -90,6 +91,30 @@ def test_calibrate__classes_of_one_image_each(tmp_path: Path) -> None:
     assert int(challenge.attacker_images().limit(40).labels.bincount().max()) == 1
     options: dict[str, Any] = {"most_images": 40, "cache": tmp_path / "shared", "progress": lambda *_: None}
     assert calibrate(RidgeAttack(), challenge, device=torch.device("cpu"), **options).passed
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 1], [0, 0, 1, 1, 1], [0, 0, *range(1, 29)]])
+def test_calibrate__images_too_few_to_spare_one_of_every_class(tmp_path: Path, labels: list[int]) -> None:
+    """Three images, five, and thirty of 29 people."""
+    some = synthetic_images(num_train=len(labels), num_test=4, size=16, num_classes=30)
+    owned = replace(some.train, labels=torch.tensor(labels))
+    write_challenge(tmp_path / "c", client=identity_client(), stack=noise(0.1), attacker=owned, test=some.test)
+    found = calibrate(
+        ClassMeanAttack(),
+        Challenge(tmp_path / "c"),
+        device=torch.device("cpu"),
+        most_images=40,
+        cache=tmp_path / "shared",
+        progress=lambda *_: None,
+    )
+    assert found.floor_mse > 0
+
+
+def test_calibrate__two_images_are_refused(tmp_path: Path) -> None:
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data(train=2, test=1))
+    options: dict[str, Any] = {"most_images": 40, "cache": tmp_path / "shared", "progress": lambda *_: None}
+    with pytest.raises(ValueError, match="at least 3 attacker images, got 2"):
+        calibrate(ClassMeanAttack(), challenge, device=torch.device("cpu"), **options)
 
 
 def test_beyond_chance__few_images_prove_no_knowledge() -> None:

@@ -2,17 +2,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
-from attention_cem.attacks import Challenge, SealBrokenError
+from attention_cem.attacks import Challenge, RidgeAttack, SealBrokenError
 from attention_cem.attacks.attacker_data import load_attacker_data
 from attention_cem.attacks.challenge import ANSWERS_FOLDER
-from attention_cem.attacks.sealed_folder import sha256_of
-from attention_cem.auditing import Answers, write_challenge
+from attention_cem.attacks.sealed_folder import seal, sha256_of
+from attention_cem.auditing import Answers, Budget, audit, write_challenge
 from attention_cem.data import to_float
 from attention_cem.defences import (
     AdversarialInverter,
@@ -168,6 +171,16 @@ def test_challenge__a_defence_larger_than_its_file_is_not_built(tmp_path: Path) 
         Challenge(tmp_path / "c").stack()
 
 
+def test_challenge__a_defence_of_more_blocks_than_its_file_has_tensors_is_not_built(tmp_path: Path) -> None:
+    """Blocks take their time one by one, even where they take no memory."""
+    adversary = AdversarialInverter(weight=1.0, z_shape=(12, 8, 8), image_shape=(3, 16, 16), width=4, blocks=0)
+    challenge_for(tmp_path / "c", identity_client(), DefenceStack([adversary]), small_data(train=40, test=20))
+    file = tmp_path / "c" / "manifest.json"
+    file.write_text(file.read_text().replace('"blocks": 0', '"blocks": 100000000'))
+    with pytest.raises(SealBrokenError, match=r"described with 100000000 blocks, the file has \d+ tensors"):
+        Challenge(tmp_path / "c").stack()
+
+
 def test_challenge__a_defence_that_looks_at_its_values_while_it_is_made_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +207,77 @@ def test_challenge__a_client_that_is_not_the_one_behind_the_features_is_refused(
     (tmp_path / "c" / "manifest.json").write_text(json.dumps(manifests[0]))
     with pytest.raises(SealBrokenError, match="is not the one behind its features"):
         load_attacker_data(Challenge(tmp_path / "c"), torch.device("cpu"))
+
+
+FEATURES, MEMBERS = "test_features.safetensors", "membership.safetensors"
+ANSWERS = f"{ANSWERS_FOLDER}/answers.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "change", "told"),
+    [
+        (FEATURES, "features", lambda x: x.double(), "is of type F64, expected F32"),
+        (FEATURES, "features", lambda x: x.half(), "is of type F16, expected F32"),
+        (FEATURES, "features", lambda x: x.index_fill(1, torch.tensor([3]), torch.nan), "holds NaN or infinity"),
+        ("attacker_features.safetensors", "features", lambda x: x / 0, "holds NaN or infinity"),
+        ("attacker_features.safetensors", "features", lambda x: x[:0], r"has shape \(0, 40"),
+        ("attacker_images.safetensors", "images", lambda x: x.float(), "is of type F32, expected U8"),
+        (MEMBERS, "labels", lambda x: x + 100, "labels must name one of 4 classes"),
+        (MEMBERS, "known", lambda x: torch.full_like(x, 7), "known must be 1"),
+        (MEMBERS, "known", lambda x: torch.full_like(x, -1), "known must be 1"),
+        (MEMBERS, "logits", lambda x: x * torch.nan, "holds NaN or infinity"),
+        (ANSWERS, "images", lambda x: x[:5], r"asks for images \(20, 3, 16, 16\)"),
+        (ANSWERS, "images", lambda x: x.float(), "is of type torch.float32, expected torch.uint8"),
+        (ANSWERS, "labels", lambda x: x - 100, "labels must name one of 4 classes"),
+        (ANSWERS, "is_member", lambda x: x.long(), "is of type torch.int64, expected torch.bool"),
+        (ANSWERS, "is_member", lambda x: x[:3], "does not fit the 40 candidates"),
+        (ANSWERS, "is_member", lambda x: ~x, "does not fit the 40 candidates"),
+    ],
+)
+def test_audit__a_sealed_folder_of_wrong_tensors_is_refused_by_name(
+    folder: Path, file: str, name: str, change: Callable[[Tensor], Tensor], told: str
+) -> None:
+    stored = load_file(folder / file)
+    save_file({**stored, name: change(stored[name]).contiguous()}, folder / file)
+    seal_again(folder)
+    one = Budget("one", (("ridge", RidgeAttack()),), bound_images=0, membership_epochs=1)
+    with pytest.raises(SealBrokenError, match=told):
+        audit(folder, folder.parent / "out", budget=one, device="cpu")
+
+
+def test_challenge__a_missing_tensor_of_the_answers_is_told(folder: Path) -> None:
+    stored = load_file(folder / ANSWERS)
+    save_file({"labels": stored["labels"]}, folder / ANSWERS)
+    seal_again(folder)
+    with pytest.raises(SealBrokenError, match="tensor 'images' cannot be read"):
+        Answers(folder, Challenge(folder).manifest["answers_sha256"]).images()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"output": {"step": 0}}, r"makes \(1, 3, 16, 16\) of an image, its features have shape \(1, 12, 8, 8\)"),
+        ({"output": 3}, "makes int of an image"),
+        ({"options": {"foo": 1}}, "cannot be run on an image"),
+    ],
+)
+def test_challenge__a_client_that_makes_no_z_is_refused(folder: Path, change: dict[str, Any], told: str) -> None:
+    recipe = json.loads((folder / "client.json").read_text())
+    (recipe if "output" in change else recipe["steps"][1]).update(change)
+    (folder / "client.json").write_text(json.dumps(recipe))
+    seal_again(folder)
+    with pytest.raises(SealBrokenError, match=told):
+        Challenge(folder).client()
+
+
+def seal_again(folder: Path) -> None:
+    """As somebody would who wrote the files with a program of his own."""
+    for place in (folder / ANSWERS_FOLDER, folder):
+        manifest = json.loads((place / "manifest.json").read_text())
+        del manifest["files"]
+        if place == folder:
+            manifest["answers_sha256"] = sha256_of(folder / ANSWERS_FOLDER / "manifest.json")
+        seal(place, manifest)
 
 
 def test_challenge__a_manifest_cannot_point_outside_its_folder(folder: Path) -> None:
@@ -232,6 +316,27 @@ def test_write_challenge__never_overwrites_and_leaves_nothing_half_written(tmp_p
     with pytest.raises(RuntimeError, match="broken client"):
         challenge_for(tmp_path / "new", Failing(), noise(0.1), data)
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_write_challenge__refuses_a_client_that_makes_nan(tmp_path: Path) -> None:
+    client = nn.Sequential(identity_client(), nn.Conv2d(12, 12, 1))
+    nn.init.constant_(client[1].weight, torch.nan)
+    for white_box in (True, False):
+        with pytest.raises(ValueError, match="make NaN or infinity of 20 of 20 test images"):
+            challenge_for(tmp_path / "c", client, noise(0.1), small_data(train=40, test=20), white_box=white_box)
+
+
+def test_write_challenge__refuses_a_client_that_draws_in_evaluation_mode(tmp_path: Path) -> None:
+    class Drawing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = identity_client()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.dropout(self.body(x), 0.5, True)
+
+    with pytest.raises(ValueError, match="the same z of the same image in evaluation mode"):
+        challenge_for(tmp_path / "c", Drawing(), noise(0.1), small_data(train=40, test=20))
 
 
 def test_write_challenge__refuses_sets_that_prove_nothing(tmp_path: Path) -> None:

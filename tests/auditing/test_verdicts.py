@@ -153,6 +153,8 @@ def test_effort_verdict__needs_a_thorough_budget_to_call_it_settled() -> None:
     assert effort_verdict([flat], may_settle=False).verdict == "not judged"
     assert effort_verdict([falling], may_settle=True).verdict == "not settled"
     assert effort_verdict([], may_settle=True).verdict == "not judged"
+    stuck = effort_verdict([flat], may_settle=True, passing=False)
+    assert stuck.verdict == "not judged" and "no inverter has a passing receipt" in stuck.reason
     chained = effort_verdict([flat, falling], may_settle=True)
     assert chained.effort[-1] == 16.0 and chained.best_mse[7] == 0.02
 

@@ -120,7 +120,7 @@ def load_attacker_data(
             the released ones either way.
     """
     owned = challenge.attacker_images()
-    releases, reading = challenge.test_draws, challenge.reading()
+    releases, reading = challenge.test_draws, challenge.reading(device)
     train_index, validation_index = _split(owned)
     images, labels = owned.images.to(device), owned.labels.to(device)
     released = challenge.attacker_features()
@@ -175,7 +175,7 @@ def _check_client(challenge: Challenge, stack: DefenceStack, clean: Tensor, rele
         shown, fresh, stored = stack.emission(mine), stack(mine), released[some].to(clean.device)
         spread = stored.double().var(correction=0)
         far, usual = ((each.double() - shown.double()).square().mean() for each in (stored, fresh))
-    if bool(far > 2 * usual + _ROUNDING * spread):
+    if not bool(far <= 2 * usual + _ROUNDING * spread):  # NaN is not the one either
         raise SealBrokenError(
             f"the client in {challenge.folder} is not the one behind its features: of the attacker's own images it "
             "makes others; write the challenge again"

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from attention_cem.attacks.client_recipe import build_client
-from attention_cem.attacks.readings import Reading, in_unit, mean_of, reading_against
+from attention_cem.attacks.readings import Reading, Scale, mean_of, on_scale, reading_against, scale_of
 from attention_cem.attacks.sealed_folder import MANIFEST, SealBrokenError, open_sealed, read_json, sha256_of
 from attention_cem.data.image_set import ImageSet
 from attention_cem.data.pixels import to_float
@@ -30,7 +30,8 @@ _LARGEST_RECIPE = 64 * 2**20
 _MOST_VALUES = 2**26  # of one image or one z
 _MOST_IMAGES = 2**31
 _MOST_CLASS_PIXELS = 2**28
-_USUAL_SPREAD = (0.01, 100.0)
+_CPU = torch.device("cpu")
+_TYPES = {"features": "F32", "images": "U8", "labels": "I64", "known": "I8", "logits": "F32"}
 _KEPT_AT_MOST = 2**30  # bytes of clean features; beyond, the attacks need the memory more
 
 
@@ -84,7 +85,7 @@ class Challenge:
                 f"{self.folder / MANIFEST} names {len(self.class_names)} classes of images {self.image_shape}: more "
                 "than an attack could hold one image of each of"
             )
-        self._shape_of("test_features.safetensors", "features", (self.test_draws, self.num_test, *self.z_shape))
+        self._check_header("test_features.safetensors", "features", (self.test_draws, self.num_test, *self.z_shape))
         self._clean: tuple[torch.device, Tensor] | None = None
 
     @property
@@ -102,20 +103,18 @@ class Challenge:
         return self._tensor("test_features.safetensors", "features", (self.test_draws, self.num_test, *self.z_shape))
 
     @cached_property
-    def unit(self) -> float:
-        """What readings are divided by: 1, or the spread of released features where that is very small or large.
+    def scale(self) -> Scale | None:
+        """Where released features lie if that is far from zero, very narrow or very wide; else None.
 
-        Without it a client could hide everything from every attack by shrinking z: networks, searches and distances
-        have numbers of their own, of which z must not fall out.
+        Without it a client could hide everything from every attack by shrinking z or by moving it away: networks,
+        searches and distances have numbers of their own, of which z must not fall out.
         """
-        spread = float(self.attacker_features().double().std(correction=0))
-        usual = spread == 0 or not math.isfinite(spread) or _USUAL_SPREAD[0] <= spread <= _USUAL_SPREAD[1]
-        return 1.0 if usual else spread
+        return scale_of(self.attacker_features())
 
-    def reading(self) -> Reading:
-        """What an attacker makes of the releases of one image, in `unit`; the mean where each image has but one."""
+    def reading(self, device: torch.device = _CPU) -> Reading:
+        """What an attacker makes of the releases of one image, on `scale`; the mean where each image has but one."""
         plain = mean_of if self.test_draws == 1 else reading_against(self.manifest["defence"]["defences"])
-        return plain if self.unit == 1 else in_unit(plain, self.unit)
+        return plain if self.scale is None else on_scale(plain, self.scale, device)
 
     def test_reading(self) -> Tensor:
         """The releases of each image to be rebuilt read together, ``(N, *z)``."""
@@ -134,7 +133,18 @@ class Challenge:
         """The client in evaluation mode, rebuilt from its recipe (white-box challenges only)."""
         self._need_white_box()
         recipe = read_json(self.folder / "client.json", _LARGEST_RECIPE)
-        return build_client(recipe, self._tensors("client.safetensors"))
+        client = build_client(recipe, self._tensors("client.safetensors"))
+        try:
+            with torch.no_grad():
+                z = client(torch.zeros(1, *self.image_shape))
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+            raise SealBrokenError(f"the client in {self.folder} cannot be run on an image: {error}") from error
+        found = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+        if found != (1, *self.z_shape):
+            raise SealBrokenError(
+                f"the client in {self.folder} makes {found} of an image, its features have shape {(1, *self.z_shape)}"
+            )
+        return client
 
     def clean_features(self, device: torch.device) -> Tensor:
         """What the client makes of the attacker's images, ``(N, *z)``, before any defence (white-box challenges only).
@@ -157,6 +167,7 @@ class Challenge:
         self._need_white_box()
         try:
             described = self.manifest["defence"]["defences"]
+            _check_blocks(described, len(self._names("defence.safetensors")))
             size, stored = _weights_of(described), (self.folder / "defence.safetensors").stat().st_size
             if size > stored:
                 raise ValueError(f"it is described with {size} bytes of weights, the file has {stored}")
@@ -179,13 +190,20 @@ class Challenge:
         name = "membership.safetensors"
         if name not in self.manifest["files"]:
             return None
-        labels = self._tensor(name, "labels", (None,))
+        labels, known = (self._tensor(name, each, (None,)) for each in ("labels", "known"))
         n = len(labels)
         logits = None
         if self.manifest["threat_model"].get("server_outputs"):
             logits = self._tensor(name, "logits", (n, len(self.class_names)))
         features = self._tensor(name, "features", (n, *self.z_shape))
-        return MembershipCandidates(features, logits, labels, self._tensor(name, "known", (n,)))
+        if not 0 <= int(labels.min()) <= int(labels.max()) < len(self.class_names):
+            raise SealBrokenError(f"{self.folder / name}: labels must name one of {len(self.class_names)} classes")
+        if len(known) != n or sorted(known.unique().tolist()) != [-1, 0, 1]:
+            raise SealBrokenError(
+                f"{self.folder / name}: known must be 1 (member), 0 (not) or -1 (to be told apart) of each of the "
+                f"{n} candidates, and hold all three"
+            )
+        return MembershipCandidates(features, logits, labels, known)
 
     def _need_white_box(self) -> None:
         if not self.white_box:
@@ -195,26 +213,39 @@ class Challenge:
             )
 
     def _tensor(self, file: str, name: str, shape: tuple[int | None, ...]) -> Tensor:
-        self._shape_of(file, name, shape)
+        self._check_header(file, name, shape)
         try:
             with safe_open(self.folder / file, framework="pt") as stored:
-                return stored.get_tensor(name)
+                found: Tensor = stored.get_tensor(name)
         except (SafetensorError, OSError) as error:
             raise SealBrokenError(f"{self.folder / file}: tensor {name!r} cannot be read: {error}") from error
+        if found.is_floating_point() and not bool(found.isfinite().all()):
+            raise SealBrokenError(f"{self.folder / file}: tensor {name!r} holds NaN or infinity")
+        return found
 
-    def _shape_of(self, file: str, name: str, shape: tuple[int | None, ...]) -> None:
-        """Refuse a tensor of another shape, by the file's header alone."""
+    def _check_header(self, file: str, name: str, shape: tuple[int | None, ...]) -> None:
+        """Refuse a tensor of another shape or type, by the file's header alone; None: any size but 0."""
         try:
             with safe_open(self.folder / file, framework="pt") as stored:
-                found = tuple(stored.get_slice(name).get_shape())
+                header = stored.get_slice(name)
+                found, kind = tuple(header.get_shape()), header.get_dtype()
         except (SafetensorError, OSError) as error:
             raise SealBrokenError(f"{self.folder / file}: tensor {name!r} cannot be read: {error}") from error
         fits = len(found) == len(shape) and all(
-            want is None or have == want for have, want in zip(found, shape, strict=True)
+            have > 0 if want is None else have == want for have, want in zip(found, shape, strict=True)
         )
         if not fits:
             expected = tuple("any" if size is None else size for size in shape)
             raise SealBrokenError(f"{self.folder / file}: tensor {name!r} has shape {found}, expected {expected}")
+        if kind != _TYPES[name]:
+            raise SealBrokenError(f"{self.folder / file}: tensor {name!r} is of type {kind}, expected {_TYPES[name]}")
+
+    def _names(self, file: str) -> list[str]:
+        try:
+            with safe_open(self.folder / file, framework="pt") as stored:
+                return list(stored.keys())
+        except (SafetensorError, OSError) as error:
+            raise SealBrokenError(f"{self.folder / file} cannot be read: {error}") from error
 
     def _tensors(self, file: str) -> Mapping[str, Tensor]:
         try:
@@ -222,6 +253,14 @@ class Challenge:
                 return {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (not a dict)
         except (SafetensorError, OSError) as error:
             raise SealBrokenError(f"{self.folder / file} cannot be read: {error}") from error
+
+
+def _check_blocks(defences: Any, tensors: int) -> None:
+    """Refuse networks of more blocks than tensors are stored: blocks are made one by one, even without memory."""
+    for each in defences:
+        blocks = each.get("blocks", 0)
+        if type(blocks) is int and blocks > tensors:
+            raise ValueError(f"{each.get('name')} is described with {blocks} blocks, the file has {tensors} tensors")
 
 
 def _weights_of(defences: Any) -> int:

@@ -15,6 +15,7 @@ from attention_cem.attacks.attacker_data import load_attacker_data
 from attention_cem.attacks.base import Attack, AttackResult, Progress, no_progress, rebuilt, seeded
 from attention_cem.attacks.challenge import Challenge
 from attention_cem.attacks.inverter_training import TrainedInverter, TrainingPlan, train_inverter
+from attention_cem.attacks.readings import Scale
 from attention_cem.attacks.receipts import CurvePoint, Receipt
 from attention_cem.data.layout import prefers_channels_last
 from attention_cem.splitting import ResidualInverter
@@ -110,8 +111,8 @@ class InverterAttack(Attack):
             if adversary is None:
                 raise ValueError("start='adversary' needs a challenge whose defence has an adversarial inverter")
             network = copy.deepcopy(adversary.inverter).requires_grad_(True)
-            if challenge.unit != 1:  # it was trained on features as they are released
-                network = nn.Sequential(_Times(challenge.unit), network)
+            if challenge.scale is not None:  # it was trained on features as they are released
+                network = nn.Sequential(_Restored(challenge.scale), network)
         else:
             network = ResidualInverter(challenge.z_shape, challenge.image_shape, width=self.width, blocks=self.blocks)
         network = network.to(device)
@@ -120,13 +121,18 @@ class InverterAttack(Attack):
         return network
 
 
-class _Times(nn.Module):
-    def __init__(self, factor: float) -> None:
+class _Restored(nn.Module):
+    """Features as they are released, of those on the challenge's scale."""
+
+    origin: Tensor
+
+    def __init__(self, scale: Scale) -> None:
         super().__init__()
-        self.factor = factor
+        self.scale = scale
+        self.register_buffer("origin", scale.origin)
 
     def forward(self, z: Tensor) -> Tensor:
-        return z * self.factor
+        return replace(self.scale, origin=self.origin).restored(z)
 
 
 @dataclass(frozen=True)

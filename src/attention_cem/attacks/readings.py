@@ -7,13 +7,18 @@ noise that depends on its input, a defence of one's own) the mean is taken: righ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 Reading = Callable[[Tensor], Tensor]
 """Releases ``(draws, N, *z)`` → one reading ``(N, *z)``."""
+_USUAL_SPREAD = (0.01, 100.0)
+_USUAL_OFFSET = 100.0  # units from zero
 
 
 def mean_of(releases: Tensor) -> Tensor:
@@ -21,14 +26,51 @@ def mean_of(releases: Tensor) -> Tensor:
     return releases.mean(0)
 
 
-def in_unit(reading: Reading, unit: float) -> Reading:
-    """The same reading in another unit.
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Where released values lie: what readings are counted from and in.
+
+    Args:
+        origin: ``(*z)`` float64, the mean of each coordinate.
+        unit: how far a coordinate strays from its mean.
+    """
+
+    origin: Tensor
+    unit: float
+
+    def counted(self, reading: Tensor) -> Tensor:
+        """A reading ``(N, *z)`` from the origin, in the unit."""
+        return ((reading.double() - self.origin.to(reading.device)) / self.unit).to(reading.dtype)
+
+    def restored(self, counted: Tensor) -> Tensor:
+        """The inverse of `counted`."""
+        return (counted.double() * self.unit + self.origin.to(counted.device)).to(counted.dtype)
+
+
+def scale_of(released: Tensor) -> Scale | None:
+    """The scale of released features ``(draws, N, *z)``; None where they lie as networks and distances like it.
 
     >>> import torch
-    >>> in_unit(mean_of, 1e-30)(torch.tensor([[2e-30, 3e-30]]))
-    tensor([2., 3.])
+    >>> scale_of(torch.tensor([[[0.2], [0.8]]])) is None
+    True
+    >>> scale = scale_of(torch.tensor([[[1000.0], [1002.0]]]))
+    >>> scale.counted(torch.tensor([[1003.0]])), scale.restored(torch.tensor([[2.0]]))
+    (tensor([[2.]]), tensor([[1003.]]))
     """
-    return lambda releases: (reading(releases).double() / unit).to(releases.dtype)
+    chunks = released.flatten(0, 1).split(1024)  # features may fill the memory: no second copy of them all
+    origin = torch.stack([chunk.double().sum(0) for chunk in chunks]).sum(0) / sum(map(len, chunks))
+    squared = torch.stack([(chunk.double() - origin).square().sum() for chunk in chunks]).sum()
+    unit = math.sqrt(float(squared) / released.numel())
+    if unit == 0 or not math.isfinite(unit):
+        return None
+    usual = _USUAL_SPREAD[0] <= unit <= _USUAL_SPREAD[1] and float(origin.abs().max()) <= _USUAL_OFFSET * unit
+    return None if usual else Scale(origin, unit)
+
+
+def on_scale(reading: Reading, scale: Scale, device: torch.device) -> Reading:
+    """The same reading of releases on ``device``, from the scale's origin and in its unit."""
+    there = replace(scale, origin=scale.origin.to(device))  # once: readings are made at every step
+    return lambda releases: there.counted(reading(releases))
 
 
 def mean_of_shown(releases: Tensor) -> Tensor:

@@ -51,7 +51,15 @@ from attention_cem.auditing.effort import effort_verdict
 from attention_cem.auditing.grids import write_grid
 from attention_cem.auditing.observer import AuditObserver
 from attention_cem.auditing.scores import DEFINITIONS, score
-from attention_cem.auditing.verdicts import attack_entries, attack_entry, beaten_by_baseline, headline, short_attack
+from attention_cem.auditing.verdicts import (
+    PASSED,
+    attack_entries,
+    attack_entry,
+    beaten_by_baseline,
+    headline,
+    short_attack,
+    status_of,
+)
 from attention_cem.training.folder_lock import alone_in
 from attention_cem.versions import program_versions
 
@@ -70,18 +78,20 @@ _DEFINITIONS = {
     "kept its start: refining another attack's result found nothing, so it is no evidence beyond that attack; "
     "miscalibrated: beats the mean image on a constant client, so its figures mean nothing",
     "converged": "more effort would not change the attack's validation MSE by more than 2 %, found by training on "
-    "from a restarted learning rate, and no untrained baseline does better",
+    "from a restarted learning rate (GAN and searches: by the last quarter of their steps), and no untrained baseline "
+    "does better",
     "calibrated": "the same attack on an identity-like client reaches 30 dB PSNR (baselines: beats the mean image), "
     "and on a constant client comes within 10 % of the mean image without beating it by more than 2 %",
     "train_test_gap": "MSE on the test images minus MSE on images the attack was fitted to",
     "floor_mse": "MSE on the test images of the mean of the attacker's images: what one who sees nothing gets",
     "floor_waves": "the same by waves: of each band the share of the floor is what stays hidden",
     "settled": "not settled: the second half of the attack effort still lowered the best validation MSE by more than "
-    "2 %; settled can be said by a thorough budget only",
+    "2 %; settled can be said by a thorough budget only, one of whose inverters has a passing receipt",
     "effort": "image visits × parameters of the inverter, summed over the inverter attacks, weakest first",
     "accuracy": "share of test images whose label the server predicts right from the released features",
     "membership": "AUC and true-positive rate at 1 % false positives, on candidates whose membership the attacker "
-    "does not know; 0.5 and 0.01 are chance",
+    "does not know; 0.5 and 0.01 are chance; of few candidates chance finds more: with n who are no members, of whom "
+    "n // 100 may be wrongly accused, (n // 100 + 1) / (n + 1)",
     "identity": identities.DEFINITION,
 }
 
@@ -118,10 +128,13 @@ def audit(
         The record, as written to ``out/audit.json``.
 
     Raises:
+        ValueError: ``out`` lies in the challenge.
         SealBrokenError: the challenge or its answers are incomplete or altered.
         FolderBusyError: another process audits into ``out``.
     """
     folder = Path(out)
+    if folder.resolve().is_relative_to(Path(challenge_folder).resolve()):
+        raise ValueError(f"{folder} lies in {challenge_folder}, which is sealed; name a folder outside of it")
     folder.mkdir(parents=True, exist_ok=True)
     with alone_auditing(folder):
         return audit_into(
@@ -159,6 +172,7 @@ def audit_into(
     challenge = Challenge(challenge_folder)
     answers = Answers(challenge_folder, str(challenge.manifest.get("answers_sha256")))
     spent = named_budget(budget, challenge, compiled=compiled) if isinstance(budget, str) else budget
+    answers.check(challenge, membership=bool(spent.membership_epochs))
     place = attack_device(device)
     cache = Path(calibration_cache) if calibration_cache is not None else folder / "calibration"
     images = answers.images()
@@ -169,9 +183,16 @@ def audit_into(
         judge = identities.train_identity_judge(challenge.attacker_images(), device=place, seed=seed)
     watcher.started([name for name, _ in spent.attacks], str(place))
     desk = _Desk(challenge, images, answers.labels(), judge, place, spent, cache, seed, watcher.progress)
-    extra = {"version": AUDIT_VERSION, "seed": seed, "identity": identity, "images": spent.calibration_images}
+    extra: dict[str, Any] = {
+        "version": AUDIT_VERSION,
+        "seed": seed,
+        "identity": identity,
+        "images": spent.calibration_images,
+    }
     if challenge.test_draws > 1:
         extra["releases"] = challenge.test_draws  # attacks kept from before these were read together are run again
+    if challenge.scale is not None:
+        extra["scale"] = "origin and unit"  # and so are those from before features far from zero were moved
     made_from: dict[str, str] = {}
     for name, attack in spent.attacks:
         start = getattr(attack, "start_from", None)  # what it was made from, too
@@ -279,7 +300,12 @@ def _record(
     kinds = dict(budget.attacks)
     rebuilding = [name for name, attack in kinds.items() if attack.rebuilds_unseen]
     worst = headline(entries, rebuilding)
-    curves = [each.receipt.curve for each in finished if kinds[each.name].kind == "inverter"]
+    trained = [each for each in finished if kinds[each.name].kind == "inverter"]
+    verdict = effort_verdict(
+        [each.receipt.curve for each in trained],
+        may_settle=budget.may_settle,
+        passing=any(status_of(each) == PASSED for each in trained),
+    )
     return {
         "format": AUDIT_FORMAT,
         "version": AUDIT_VERSION,
@@ -288,7 +314,7 @@ def _record(
         "attacks": entries,
         "bounds": dict(bounds),
         "definitions": _DEFINITIONS,
-        "settled": asdict(effort_verdict(curves, may_settle=budget.may_settle)),
+        "settled": asdict(verdict),
         "short_attack": short_attack(entries, rebuilding, worst),
         "membership": membership,
         "budget": budget.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from attention_cem.attacks import (
@@ -24,6 +25,7 @@ SCREENING_NOTE = (
     "or thorough budget"
 )
 """Stands among the warnings of every screening audit."""
+_FILE_NAME = re.compile(r"[^\s./\\\0][^\n/\\\0]{0,49}")
 _SMALL = TrainingPlan(epochs=24, batch_size=48, lr=2e-3)
 """Of the compact budget: small batches, whose many steps take few epochs on a CPU."""
 _FROM_ADVERSARY = {"compact": _SMALL, "standard": TrainingPlan(epochs=50), "thorough": TrainingPlan(epochs=100)}
@@ -59,6 +61,9 @@ class Budget:
         names = [name for name, _ in self.attacks]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"a budget needs attacks with distinct names, got {names}")
+        # Names become those of files: what cannot be written must not be known only after the attack.
+        if odd := [name for name in names if not _FILE_NAME.fullmatch(name)]:
+            raise ValueError(f"names of attacks must be 1 to 50 characters without slashes, no dot first, got {odd}")
         numbers = self.bound_images, self.fisher_images, self.membership_epochs
         if min(numbers) < 0:
             raise ValueError(f"bound_images, fisher_images and membership_epochs must be 0 or more, got {numbers}")

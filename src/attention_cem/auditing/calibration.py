@@ -184,11 +184,15 @@ def _outcome(
 
 
 def _split(owned: ImageSet) -> tuple[ImageSet, ImageSet]:
-    """Nine tenths to attack with and one to rebuild; every class its share where classes have more than one image."""
-    if int(owned.labels.bincount().max()) > 1:
+    """Nine tenths to attack with and one to rebuild; every class its share where that leaves each an image."""
+    held_out = max(1, round(0.1 * len(owned)))
+    if len(owned) - held_out < 2:
+        raise ValueError(
+            f"calibrating an attack takes at least 3 attacker images, got {len(owned)}; give the challenge more of them"
+        )
+    if round(0.1 * len(owned)) and len(owned) - len(owned.labels.unique()) >= held_out:
         return split_validation(owned, 0.1, _SEED)
     order = torch.randperm(len(owned), generator=generator_for("calibration/split", _SEED))
-    held_out = max(1, round(0.1 * len(owned)))
     return owned.subset(order[held_out:].sort().values), owned.subset(order[:held_out].sort().values)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from attention_cem.attacks.challenge import ANSWERS_FOLDER, CHALLENGE_FORMAT, CHALLENGE_VERSION
+from attention_cem.attacks.challenge import ANSWERS_FOLDER, CHALLENGE_FORMAT, CHALLENGE_VERSION, Challenge
 from attention_cem.attacks.client_recipe import build_client, client_recipe
 from attention_cem.attacks.sealed_folder import (
     MANIFEST,
@@ -155,19 +155,56 @@ class Answers:
 
     def images(self) -> Tensor:
         """Test images ``(N, C, H, W)``, uint8."""
-        return self._tensor("images")
+        return self._tensor("images", torch.uint8)
 
     def labels(self) -> Tensor:
         """Labels of the test images ``(N,)``."""
-        return self._tensor("labels")
+        return self._tensor("labels", torch.int64)
 
     def membership(self) -> Tensor:
         """Whether each membership candidate was a member ``(N,)``, bool."""
-        return self._tensor("is_member")
+        return self._tensor("is_member", torch.bool)
 
-    def _tensor(self, name: str) -> Tensor:
-        with safe_open(self.folder / "answers.safetensors", framework="pt") as stored:
-            return stored.get_tensor(name)
+    def check(self, challenge: Challenge, *, membership: bool) -> None:
+        """Refuse answers by which this challenge cannot be scored, before anything is spent on attacking it.
+
+        Args:
+            challenge: the challenge.
+            membership: whether membership inference is to be scored as well.
+
+        Raises:
+            SealBrokenError: naming what does not fit.
+        """
+        images, labels = self.images(), self.labels()
+        expected = (challenge.num_test, *challenge.image_shape)
+        if images.shape != expected or labels.shape != expected[:1]:
+            raise SealBrokenError(
+                f"{self.folder} has images {tuple(images.shape)} and labels {tuple(labels.shape)}, the challenge asks "
+                f"for images {expected}"
+            )
+        if not 0 <= int(labels.min()) <= int(labels.max()) < len(challenge.class_names):
+            raise SealBrokenError(f"{self.folder}: labels must name one of {len(challenge.class_names)} classes")
+        candidates = challenge.membership() if membership else None
+        if candidates is None:
+            return
+        known, truth = candidates.known, self.membership()
+        if truth.shape != known.shape or not torch.equal(truth[known >= 0], known[known >= 0] == 1):
+            raise SealBrokenError(f"{self.folder}: is_member does not fit the {len(known)} candidates of the challenge")
+        if len(truth[known < 0].unique()) != 2:
+            raise SealBrokenError(
+                f"{self.folder}: of the candidates to be told apart all are members, or none is; write the challenge "
+                "again, or audit without membership inference"
+            )
+
+    def _tensor(self, name: str, dtype: torch.dtype) -> Tensor:
+        try:
+            with safe_open(self.folder / "answers.safetensors", framework="pt") as stored:
+                found: Tensor = stored.get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise SealBrokenError(f"{self.folder}: tensor {name!r} cannot be read: {error}") from error
+        if found.dtype != dtype:
+            raise SealBrokenError(f"{self.folder}: tensor {name!r} is of type {found.dtype}, expected {dtype}")
+        return found
 
 
 def _check_sets(attacker: ImageSet, test: ImageSet, attacker_draws: int, test_draws: int) -> None:
@@ -209,6 +246,13 @@ def _write_features(
     device = _device_of(client)
     of_test = torch.stack([released(client, stack, test.images, device) for _ in range(test_draws)])
     of_attacker = torch.stack([released(client, stack, attacker.images, device) for _ in range(attacker_draws)])
+    for whose, features in (("test", of_test), ("attacker", of_attacker)):
+        broken = int((~features.isfinite()).flatten(2).any(2).any(0).sum())
+        if broken:
+            raise ValueError(
+                f"the client and its defences make NaN or infinity of {broken} of {features.shape[1]} {whose} images; "
+                "nothing can be audited: train it again, or choose other weights"
+            )
     write_tensors_atomically(folder / "test_features.safetensors", {"features": of_test})
     write_tensors_atomically(folder / "attacker_features.safetensors", {"features": of_attacker})
     write_tensors_atomically(
@@ -266,7 +310,10 @@ def _write_membership(
     images = torch.cat([members.images, non_members.images]).cpu()
     labels = torch.cat([members.labels, non_members.labels]).cpu()
     is_member = torch.arange(2 * each) < each
-    order = torch.randperm(2 * each, generator=generator_for("challenge/membership", seed))
+    draws = generator_for("challenge/membership", seed)
+    order = torch.randperm(2 * each, generator=draws)
+    while len(is_member[order][1::2].unique()) < 2:  # of very few candidates all of one half may be of one kind
+        order = torch.randperm(2 * each, generator=draws)
     images, labels, is_member = images[order], labels[order], is_member[order]
     features = released(client, stack, images, _device_of(client))
     known = torch.where(torch.arange(2 * each) % 2 == 0, is_member.to(torch.int8), torch.tensor(-1, dtype=torch.int8))
@@ -282,13 +329,13 @@ def _write_membership(
 def _write_client(folder: Path, client: nn.Module, stack: DefenceStack, test: ImageSet) -> None:
     recipe, tensors = client_recipe(client)
     example = to_float(test.images[:4]).to(_device_of(client))
-    torch.testing.assert_close(
-        build_client(recipe, tensors)(example),
-        client(example),
-        rtol=1e-4,
-        atol=1e-5,
-        msg=lambda detail: f"the client rebuilt from its recipe differs from the client: {detail}",
-    )
+    again, z = build_client(recipe, tensors)(example), client(example)
+    if not torch.allclose(again, z, rtol=1e-4, atol=1e-5):
+        raise ValueError(
+            f"the client rebuilt from its recipe makes other features than {type(client).__name__}, by "
+            f"{float((again - z).abs().max()):.3g} at most: a client must give the same z of the same image in "
+            "evaluation mode; put what is random into a defence, or write the challenge with white_box=False"
+        )
     write_json_atomically(folder / "client.json", recipe)
     write_tensors_atomically(folder / "client.safetensors", tensors)
     write_tensors_atomically(

@@ -17,7 +17,8 @@ class EffortVerdict:
     """Whether more effort still pays.
 
     Args:
-        verdict: ``settled``, ``not settled``, or ``not judged`` when the budget is too small to call it settled.
+        verdict: ``settled``, ``not settled``, or ``not judged`` when the budget is too small, or no attack fit, to call
+            it settled.
         reason: one sentence.
         effort: cumulative effort (image visits × parameters) of the trained attacks, weakest first.
         best_mse: lowest validation MSE reached up to there.
@@ -29,12 +30,13 @@ class EffortVerdict:
     best_mse: tuple[float, ...]
 
 
-def effort_verdict(curves: Sequence[Sequence[CurvePoint]], *, may_settle: bool) -> EffortVerdict:
+def effort_verdict(curves: Sequence[Sequence[CurvePoint]], *, may_settle: bool, passing: bool = True) -> EffortVerdict:
     """Chain the curves of trained attacks, weakest first, and ask what the second half of the effort brought.
 
     Args:
         curves: validation MSE over effort of each attack; all on the same validation images.
         may_settle: whether the budget is thorough enough for the verdict "settled".
+        passing: whether one of them has a passing receipt: where all are stuck, the curve is flat as well.
 
     >>> flat = [CurvePoint(1.0, 1, 0.020), CurvePoint(2.0, 2, 0.0199)]
     >>> effort_verdict([flat], may_settle=True).verdict
@@ -59,8 +61,11 @@ def effort_verdict(curves: Sequence[Sequence[CurvePoint]], *, may_settle: bool) 
     if change < -CONVERGENCE_TOLERANCE:
         verdict = "not settled"
         told += f", more than {100 * CONVERGENCE_TOLERANCE:.0f} %: more effort will find more"
-    elif may_settle:
+    elif may_settle and passing:
         verdict = "settled"
+    elif may_settle:
+        verdict = "not judged"
+        told += "; no inverter has a passing receipt, so that this settles nothing"
     else:
         verdict = "not judged"
         told += "; only a thorough budget (wide inverters, long training, restarts) can call it settled"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from attention_cem.attacks.subset import spread_positions
 from attention_cem.auditing.mixture import DiagonalMixture, best_mixture, moments
 from attention_cem.auditing.noise_channel import NoisyRelease
 
@@ -84,13 +85,15 @@ def information_bounds(
         seed: of the fits.
     """
     noisy_fit = fit.noisy.flatten(1).double()
-    third = max(1, len(noisy_fit) // 4)
-    density = best_mixture(noisy_fit[third:], noisy_fit[:third], components, seed)
+    # Images may be listed class by class: of every class some choose the number of components.
+    choosing = torch.zeros(len(noisy_fit), dtype=torch.bool, device=noisy_fit.device)
+    choosing[spread_positions(len(noisy_fit), max(1, len(noisy_fit) // 4)).to(choosing.device)] = True
+    density = best_mixture(noisy_fit[~choosing], noisy_fit[choosing], components, seed)
     bound, upper_end = likelihood_bound(density, held_out)
     leakage = None
     if fit.gaussian_variance is not None:
         clean_fit, clean_held = fit.clean.flatten(1).double(), held_out.clean.flatten(1).double()
-        clean = best_mixture(clean_fit[third:], clean_fit[:third], components, seed)
+        clean = best_mixture(clean_fit[~choosing], clean_fit[choosing], components, seed)
         # Variances of the fitted images shrink with every component; those of held-out images do not.
         on_held_out = moments(clean_held, clean.responsibilities(clean_held), floor=0.0)
         leakage = theorem2_leakage(on_held_out, fit.gaussian_variance)
