@@ -52,6 +52,17 @@ def test_demo__ctrl_c_says_how_to_go_on(
     assert "the same command continues" in capsys.readouterr().err
 
 
+def test_demo__a_folder_that_cannot_be_written_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def denied(*arguments: Any) -> None:
+        raise PermissionError(13, "Permission denied", "demo")
+
+    monkeypatch.setattr(demo, "run_demo", denied)
+    assert main(["--folder", str(tmp_path / "demo")]) == 1
+    assert capsys.readouterr().err.startswith("demo: demo: Permission denied; check the permissions")
+
+
 def test_demo_config__models_differ_in_the_defence_alone(tmp_path: Path) -> None:
     plain, defended = (demo_config(DemoPlan(), tmp_path, defended=flag) for flag in (False, True))
     assert plain.data == defended.data and plain.model == defended.model and plain.train == defended.train

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attention_cem.cli.remedies import os_words
 from attention_cem.freed_memory import keep_freed_memory
+from attention_cem.standard_streams import prepare_streams
 from attention_cem.training.config import Config, DataConfig, ModelConfig, RunConfig, SurrogateConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -186,6 +188,7 @@ def result_table(records: Sequence[dict[str, Any]]) -> str:
 
 def main(arguments: Sequence[str] | None = None, plan: DemoPlan | None = None) -> int:
     """Run the demonstration; the return value is the exit code (130 after Ctrl-C, 2 for a wrong request)."""
+    prepare_streams()
     parser = argparse.ArgumentParser(prog="python -m attention_cem.demo", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("demo"), help="where everything goes [demo]")
     folder: Path = parser.parse_args(arguments).folder
@@ -204,6 +207,9 @@ def main(arguments: Sequence[str] | None = None, plan: DemoPlan | None = None) -
     except (ValueError, FileNotFoundError) as error:
         print(f"demo: {error}\nTo start afresh, delete the folder {folder} or choose another.", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"demo: {os_words(error)}", file=sys.stderr)
+        return 1
     print(result_table(records))
     if any(entry["status"] != "passed" for record in records for entry in record["attacks"]):
         print(f"\n{_SHORT}", end="")

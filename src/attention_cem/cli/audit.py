@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attention_cem.budget_names import BUDGETS
 from attention_cem.cli.audit_text import audit_text
 from attention_cem.cli.remedies import check_folder_place, os_words, weights_words
-from attention_cem.cli.requests import command_parser, fail, parse_strictly, positive, refuse, show
+from attention_cem.cli.requests import command_parser, fail, parse_strictly, positive, refuse
 from attention_cem.training.config_checks import ConfigError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _audit(given: argparse.Namespace, arguments: Sequence[str], *, is_run: bool)
     text = audit_text(record, min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST))
     place = (Path(given.folder) if is_run and given.out is None else out) / "audit.json"
     pictures = f"{out / 'reconstructions.png'}: true images, then one row for each attack"
-    show(f"{text}\n\nrecord    {place}\npictures  {pictures}")
+    print(f"{text}\n\nrecord    {place}\npictures  {pictures}")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 
@@ -14,8 +15,11 @@ def main(arguments: Sequence[str]) -> int:
     listing.add_argument("--root", help="folder with the data files; otherwise the variable ATTENTION_CEM_DATA")
     given = parser.parse_args(list(arguments))
 
-    from attention_cem.data import describe_data
+    from attention_cem.data import data_root, describe_data
 
+    root = data_root(given.root)
+    if root is not None and not root.is_dir():
+        print(f"attention-cem data: warning: the data folder {root} is not a folder", file=sys.stderr)
     for record in describe_data(given.root):
         counts = (record.num_train, record.num_test, record.num_classes)
         size = "size depends on the files" if None in counts else "{} train, {} test, {} classes".format(*counts)

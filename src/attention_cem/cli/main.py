@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import attention_cem
-from attention_cem.cli.remedies import memory_words
+from attention_cem.cli.remedies import memory_words, os_words
 from attention_cem.freed_memory import keep_freed_memory
 from attention_cem.nearest_names import did_you_mean
+from attention_cem.standard_streams import prepare_streams
 
 # Each module has `main(arguments) -> exit code`; it is imported only when its command is called.
 COMMANDS = {
@@ -37,16 +38,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     As for any tool of the shell: 130 after Ctrl-C, 141 where whoever read the output has gone (``| head``).
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    prepare_streams()
     try:
         code = _run(given)
         sys.stdout.flush()  # a reader that has gone is noticed here, not in the interpreter's last words
     except KeyboardInterrupt:  # of those commands that have nothing to say about how to continue
         print(f"\nattention-cem {given[0]}: stopped", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        if not _reader_has_gone():
+    except OSError as error:
+        if error.filename is None and isinstance(_broken_output(), BrokenPipeError):
+            return 141
+        if error.strerror is None:  # not the system's: a mistake of ours, or a connection's
             raise
-        return 141
+        print(f"{' '.join(['attention-cem', *given[:1]])}: {os_words(error)}", file=sys.stderr)
+        return 1
     return code
 
 
@@ -75,14 +80,14 @@ def _run(given: Sequence[str]) -> int:
     return code
 
 
-def _reader_has_gone() -> bool:
-    """Whether it is standard output that is broken, and no connection of a command; the rest of it is dropped."""
+def _broken_output() -> OSError | None:
+    """What is wrong with standard output, if anything; then the rest of it is dropped."""
     try:
         print(flush=True)  # not only flush: unbuffered, there is nothing left to flush
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+        return error
+    return None
 
 
 def _overview() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
@@ -65,12 +64,3 @@ def fail(command: str, text: str) -> int:
     """Say in one line why it failed; the exit code is 1."""
     print(f"attention-cem {command}: {' '.join(text.split())}", file=sys.stderr)
     return 1
-
-
-def show(text: str) -> None:
-    """Print a page; a reader who closes it early, as ``head`` and ``less`` do, is no error."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # Python flushes once more at its end; there must be somewhere to flush to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
