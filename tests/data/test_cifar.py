@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 from dataclasses import replace
@@ -98,6 +99,32 @@ def test_binary__link_in_place_of_a_file_is_refused(tmp_path):
         member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(member)
     with pytest.raises(ValueError, match="one plain file"):
+        load_binary(path, SMALL10, "cifar10")
+
+
+def header(size: int, kind: bytes) -> bytes:
+    """A tar header that claims this size; a negative one is written as GNU tar writes what is large."""
+    raw = bytearray(tarfile.TarInfo("stranger").tobuf(tarfile.GNU_FORMAT))
+    raw[124:136] = size.to_bytes(12, "big", signed=True) if size < 0 else b"%011o\0" % size
+    raw[148:157] = b" " * 8 + kind
+    raw[148:156] = b"%06o\0 " % sum(raw)
+    return bytes(raw)
+
+
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        # broke: 4 MB of archive took a gigabyte of memory, and 100 bytes kept the reader busy for ever
+        (header(1 << 31, tarfile.XHDTYPE), "a header claims 2147483648 bytes"),
+        (header(1 << 31, tarfile.GNUTYPE_LONGNAME), "a header claims 2147483648 bytes"),
+        (2 * header(-1024, tarfile.REGTYPE), "unexpected member 'stranger' of -1024 bytes"),
+        (2000 * header(0, tarfile.XHDTYPE), "damaged"),
+    ],
+)
+def test_binary__a_header_cannot_ask_for_memory_or_time(tmp_path, headers, message):
+    path = tmp_path / SMALL10.archive
+    path.write_bytes(gzip.compress(headers + bytes(4096)))
+    with pytest.raises(ValueError, match=message):
         load_binary(path, SMALL10, "cifar10")
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
+import zlib
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from attention_cem.data import image_folder
 from attention_cem.data.safe_files import decode_image, read_npz
 
 DEEP_GREYS = np.arange(0, 65536, 16, dtype=np.uint16).reshape(64, 64)
+TEXT = b"Comment\0\0" + zlib.compress(bytes(2 << 20))
 TOKENS = [bytes([each]) for each in b"()[]{}',:-1Tx\n\0"]
 
 
@@ -154,3 +156,26 @@ def test_read_npz__damaged_compression_is_refused_or_harmless(tmp_path: Path, co
 def test_decode_image__what_is_no_image_is_told_in_the_same_words_each_time(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"a note is damaged or no image of [A-Z, ]+$"):
         decode_image(content, "RGB", "a note")
+
+
+DAMAGED = {
+    "cut short": b"P2\n8 8\n255\n" + b"1 " * 10,
+    "no size": b"P6\n8 eight\n255\n" + bytes(192),
+    "no range": b"P5\n8 8\n0\n" + bytes(64),
+    "bomb of text": png(Image.new("L", (8, 8)))[:33]
+    + struct.pack(">I4s", len(TEXT), b"zTXt")
+    + TEXT
+    + struct.pack(">I", zlib.crc32(b"zTXt" + TEXT)),
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_decode_image__every_damage_names_the_file(content: bytes) -> None:
+    # broke: "1 of 400 images cannot be read; remove or repair them: not enough image data"
+    with pytest.raises(ValueError, match=r"^photo 7 is damaged or no image of [A-Z, ]+: "):
+        decode_image(content, "RGB", "photo 7")
+
+
+def test_decode_image__size_is_refused_before_pixels_are_decoded() -> None:
+    with pytest.raises(ValueError, match=r"^a plan: 8000×8000 pixels are over the limit of 50000000$"):
+        decode_image(png(Image.new("1", (8000, 8000))), "RGB", "a plan")

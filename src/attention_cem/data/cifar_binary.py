@@ -6,6 +6,7 @@ red, green, blue, each row by row. Archives are read in memory; nothing is ever 
 
 from __future__ import annotations
 
+import gzip
 import tarfile
 import zlib
 from dataclasses import dataclass
@@ -86,16 +87,30 @@ def _from_folder(folder: Path, sizes: dict[str, int]) -> dict[str, bytes]:
     return {file: (folder / file).read_bytes() for file in sizes}
 
 
+class _BoundedGzip(gzip.GzipFile):
+    """Hands out no more at once than a wanted file has: tarfile reads a header's extension whole, however long."""
+
+    def __init__(self, path: Path, largest: int) -> None:
+        super().__init__(path, "rb")
+        self._largest = max(largest, _MAX_OTHER_MEMBER)
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= self._largest:
+            raise tarfile.ReadError(f"a header claims {size} bytes")
+        return super().read(size)
+
+
 def _from_archive(path: Path, folder: str, sizes: dict[str, int]) -> dict[str, bytes]:
     wanted = {f"{folder}/{file}": file for file in sizes}
     contents: dict[str, bytes] = {}
     try:
-        with tarfile.open(path, "r:gz") as archive:
+        with _BoundedGzip(path, max(sizes.values())) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as archive:
             for member in archive:
                 file = wanted.get(member.name.removeprefix("./"))
                 if file is None:
-                    # Skipping a member still decompresses it: a huge stranger is refused, not waded through.
-                    if member.size > _MAX_OTHER_MEMBER:
+                    # Skipping a member still decompresses it: a huge stranger is refused, not waded through. One of
+                    # negative size would be followed by itself, for ever.
+                    if not 0 <= member.size <= _MAX_OTHER_MEMBER:
                         raise ValueError(f"{path}: unexpected member {member.name!r} of {member.size} bytes")
                     continue
                 if not member.isreg() or member.size != sizes[file] or file in contents:
@@ -104,7 +119,7 @@ def _from_archive(path: Path, folder: str, sizes: dict[str, int]) -> dict[str, b
                     )
                 stream = archive.extractfile(member)
                 contents[file] = stream.read() if stream is not None else b""
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+    except (tarfile.TarError, EOFError, OSError, RecursionError, zlib.error) as error:
         raise ValueError(f"{path} is damaged or no gzip-compressed tar archive: {error}") from error
     for file, size in sizes.items():
         if len(contents.get(file, b"")) != size:

@@ -89,14 +89,24 @@ def decode_image(content: bytes, mode: str, what: str) -> Image.Image:
     """
     try:
         with Image.open(io.BytesIO(content), formats=IMAGE_FORMATS) as image:
-            width, height = image.size
-            if width * height > MAX_IMAGE_PIXELS:
-                raise ValueError(f"{what}: {width}×{height} pixels are over the limit of {MAX_IMAGE_PIXELS}")
-            return _upright(image, _eight_bits(image, what).convert(mode))
-    except (OSError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+            refusal = _refusal(image)
+            if refusal is None:
+                return _upright(image, _eight_bits(image).convert(mode))
+    except (OSError, SyntaxError, EOFError, ValueError, Image.DecompressionBombError) as error:
         # of one it does not know Pillow names the buffer's address, another at every call
         why = "" if isinstance(error, UnidentifiedImageError) else f": {error}"
         raise ValueError(f"{what} is damaged or no image of {', '.join(IMAGE_FORMATS)}{why}") from error
+    raise ValueError(f"{what}: {refusal}")
+
+
+def _refusal(image: Image.Image) -> str | None:
+    """Why an image whose header alone was read is not decoded."""
+    width, height = image.size
+    if width * height > MAX_IMAGE_PIXELS:
+        return f"{width}×{height} pixels are over the limit of {MAX_IMAGE_PIXELS}"
+    if image.mode in ("I", "F") and not _has_sixteen_bits(image):
+        return f"pixels of mode {image.mode!r} (32 bits) have no known range; save it with 8 or 16 bits a channel"
+    return None
 
 
 def _upright(image: Image.Image, pixels: Image.Image) -> Image.Image:
@@ -108,15 +118,15 @@ def _upright(image: Image.Image, pixels: Image.Image) -> Image.Image:
     return pixels if turn is None else pixels.transpose(turn)
 
 
-def _eight_bits(image: Image.Image, what: str) -> Image.Image:
-    """Scale grey values of 16 bits to 8; Pillow's own conversion cuts all of them above 255 off to white."""
+def _has_sixteen_bits(image: Image.Image) -> bool:
     # Pillow spreads the values of a PGM with more than 8 bits over all 16 and calls it I, as older ones call PNG.
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+    return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Scale grey values of 16 bits to 8; Pillow's own conversion cuts all of them above 255 off to white."""
+    if _has_sixteen_bits(image):
         return Image.fromarray(((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8))
-    if image.mode in ("I", "F"):
-        raise ValueError(
-            f"{what}: pixels of mode {image.mode!r} (32 bits) have no known range; save it with 8 or 16 bits a channel"
-        )
     return image
 
 
