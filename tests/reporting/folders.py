@@ -28,6 +28,7 @@ def make_run(
     hostile: bool = False,
     audited: bool = True,
     slots: bool = True,
+    seed: int = 0,
 ) -> Path:
     """A finished run of three epochs on 8 px images."""
     folder.mkdir(parents=True)
@@ -49,12 +50,12 @@ def make_run(
         shares = torch.tensor([[0.75, 0.25], [0.5, 0.5], [1.0, 0.0], [0.5, 0.5]])
         save_file({"surrogate.slot_share": shares}, str(folder / "checkpoints" / "best.safetensors"))
     if audited:
-        _audit(folder, names)
+        _audit(folder, names, seed)
     return folder
 
 
-def _audit(folder: Path, names: tuple[str, ...]) -> None:
-    generator = torch.Generator().manual_seed(0)
+def _audit(folder: Path, names: tuple[str, ...], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
     images = torch.randint(0, 256, (48, 1, 8, 8), dtype=torch.uint8, generator=generator)
     labels = torch.arange(48) % 3
     with torch.random.fork_rng(devices=[]):

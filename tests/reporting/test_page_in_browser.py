@@ -139,3 +139,16 @@ def test_theme__button_turns_the_page_dark(opened: Any) -> None:
     assert paper() != before
     opened.find_element("id", "theme").click()
     assert paper() == before
+
+
+def test_print__page_turned_dark_is_printed_with_dark_ink(opened: Any) -> None:
+    # broke: pale text on white paper, because a printer leaves the dark background out
+    ink = "return getComputedStyle(document.documentElement).getPropertyValue('--ink')"
+    opened.execute_script("document.documentElement.dataset.theme = 'dark'")
+    assert opened.execute_script(ink) == "#e6e9ed"
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert opened.execute_script(ink) == "#1b1f24"
+    finally:
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+        opened.execute_script("delete document.documentElement.dataset.theme")

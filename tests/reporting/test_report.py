@@ -139,7 +139,54 @@ def test_report__model_that_learned_nothing_is_said_in_red_without_a_surrogate_t
 
 def test_report__unaudited_run_says_that_nothing_is_known(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", audited=False)
-    assert WORDS["not_audited"][0] in write_report([run], tmp_path / "page.html").read_text()
+    page = write_report([run], tmp_path / "page.html").read_text()
+    assert WORDS["not_audited"][0] in page
+    assert WORDS["no_pictures"][0] not in page  # there was no attack whose pictures could be missing
+
+
+def test_report__first_words_say_what_leaks_and_how_sure_that_is(audited: Path, tmp_path: Path) -> None:
+    audit = json.loads((audited / "audit.json").read_text())
+    page = write_report([audited, make_run(tmp_path / "later", audited=False)], tmp_path / "page.html").read_text()
+    said = page[: page.index('id="words"')]
+    share = 100 * audit["headline"]["mse"] / audit["floor_mse"]
+    for text in (f"{share:.3g} % of the error", f"误差为其 {share:.3g} %", audit["headline"]["note"]):
+        assert text in said
+    assert audit["settled"]["reason"] in said and WORDS["not_audited"][0] in said
+    assert WORDS["receipt_is"][0] in said
+
+
+def test_report__run_without_a_trustworthy_attack_is_not_said_to_be_unattacked(tmp_path: Path) -> None:
+    # broke: "has not been attacked yet" above a table of receipts that all failed
+    run = make_run(tmp_path / "run")
+    record = json.loads((run / "audit.json").read_text()) | {"headline": None}
+    (run / "audit.json").write_text(json.dumps(record))
+    page = write_report([run], tmp_path / "page.html").read_text()
+    assert WORDS["not_audited"][0] not in page and page.count(WORDS["no_headline"][0]) == 3
+
+
+@pytest.mark.parametrize("lambd", [0.0, 0.5])
+def test_report__surrogate_that_never_worked_is_not_said_to_have_taught(tmp_path: Path, lambd: float) -> None:
+    # broke: "which teaches z to say little" beside "λ was 0 in every epoch", and "switched off when it should work"
+    run = make_run(tmp_path / "run", surrogate="slot_cross", shutoff=1.0, audited=False)
+    metrics = run / "metrics.jsonl"
+    rows = [json.loads(line) | {"lambd": lambd} for line in metrics.read_text().splitlines()]
+    metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = write_report([run], tmp_path / "page.html").read_text()
+    assert "teaches z to say little" not in page
+    assert ("λ was 0 in every epoch" in page) == (lambd == 0)
+    assert ("switched off on 100 % of the steps" in page) == (lambd > 0)
+
+
+def test_report__runs_attacked_on_other_images_are_not_put_beside_each_other_in_silence(
+    audited: Path, tmp_path: Path
+) -> None:
+    other = make_run(tmp_path / "other", seed=1)
+    record = json.loads((other / "audit.json").read_text())
+    (other / "audit.json").write_text(json.dumps(record | {"floor_mse": 2 * record["floor_mse"]}))
+    page = write_report([audited, other], tmp_path / "page.html").read_text()
+    assert "so they are not in this row: other" in page and WORDS["other_images"][0] in page
+    alone = write_report([audited], tmp_path / "alone.html").read_text()
+    assert "so they are not in this row" not in alone and WORDS["other_images"][0] not in alone
 
 
 def test_report__altered_pictures_are_not_shown(tmp_path: Path) -> None:
@@ -201,7 +248,7 @@ def test_sources__classes_are_ordered_by_the_mean_of_their_errors(audited: Path)
     ("name", "content", "message"),
     [
         ("config.toml", "= nonsense", "not valid TOML"),
-        ("metrics.jsonl", "{", "not JSON"),
+        ("metrics.jsonl", "{\n", "not JSON"),
         ("run.json", "[1, 2]", "cannot be read"),
         ("audit.json", "{" * 5000, "cannot be read"),
     ],
@@ -211,6 +258,15 @@ def test_sources__broken_files_are_named(tmp_path: Path, name: str, content: str
     (run / name).write_text(content)
     with pytest.raises(ReportError, match=f"(?s){name}.*{message}"):
         read_sources([run])
+
+
+def test_sources__last_epoch_that_a_killed_process_left_half_written_is_not_counted(tmp_path: Path) -> None:
+    # broke: no page of a run that was stopped, or still wrote, at that moment
+    run = make_run(tmp_path / "run", audited=False)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"epoch": 4, "lo')
+    (view,), _ = read_sources([run])
+    assert [row["epoch"] for row in view.metrics] == [1, 2, 3]
 
 
 def test_sources__other_folders_are_refused(tmp_path: Path) -> None:

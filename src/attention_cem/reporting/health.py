@@ -42,16 +42,12 @@ def health_of(run: RunView) -> Health:
         names = ", ".join(f"{penalty} {figure(value)}" for penalty, value in terms.items())
         protected = say("health_penalties", names=names) if terms else say("health_none")
         return Health(bad, notes, None if bad else protected, [])
-    share = number((run.facts or {}).get("shutoff_share_when_active"))
-    if share is None:
-        share = number(last.get("shutoff_share"))
-    first: list[Markup] = []
-    if share is not None and share > _TOO_MUCH:
+    share = _shut_off(run)
+    if _never_weighed(run):
+        bad.insert(0, say("health_never", name=name))
+    elif share is not None and share > _TOO_MUCH:
         key = "shut_off_all" if share >= _NEARLY_ALL else "shut_off_part"
-        first.append(say(key, name=name, share=whole_percent(share)))
-    if run.metrics and not any(number(row.get("lambd")) for row in run.metrics):
-        first.append(say("health_never", name=name))
-    bad = [*first, *bad]
+        bad.insert(0, say(key, name=name, share=whole_percent(share)))
     failed = number(last.get("nonfinite_steps"))
     if failed:
         bad.append(say("nonfinite", count=figure(failed)))
@@ -64,6 +60,22 @@ def health_of(run: RunView) -> Health:
             share=whole_percent(0.0 if share is None else share),
         )
     return Health(bad, notes, good, _vitals(last))
+
+
+def has_taught(run: RunView) -> bool:
+    """Whether the client was trained with a surrogate, as far as the files say: it had weight, and was not shut off."""
+    share = _shut_off(run)
+    named = run.config.get("surrogate.name", "none") != "none" and bool(number(run.config.get("surrogate.lambd")))
+    return named and not _never_weighed(run) and (share is None or share < _NEARLY_ALL)
+
+
+def _never_weighed(run: RunView) -> bool:
+    return bool(run.metrics) and not any(number(row.get("lambd")) for row in run.metrics)
+
+
+def _shut_off(run: RunView) -> float | None:
+    share = number((run.facts or {}).get("shutoff_share_when_active"))
+    return share if share is not None or not run.metrics else number(run.metrics[-1].get("shutoff_share"))
 
 
 def _alarm_sentences(metrics: list[dict[str, Any]]) -> tuple[list[Markup], list[Markup]]:

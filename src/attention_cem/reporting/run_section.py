@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from attention_cem.reporting.charts import COLOURS, Line, Mark, bar_chart, heat_map, histogram, xy_chart
-from attention_cem.reporting.health import Health, health_of, penalties
+from attention_cem.reporting.health import Health, has_taught, health_of, penalties
 from attention_cem.reporting.pictures import Card, cards_of
 from attention_cem.reporting.sources import RunView, number, objects, strings
 from attention_cem.reporting.texts import bilingual, clip, decibel, figure, label, percent, say, sentence, shape
@@ -40,6 +40,8 @@ class RunSection:
     colour: str
     accuracy: str
     headline: dict[str, str] | None
+    answer: Markup
+    how_sure: list[Markup]
     summary: list[tuple[Markup, Markup]]
     alerts: list[Markup]
     health: Health
@@ -82,6 +84,8 @@ def run_section(run: RunView, index: int, all_names: Sequence[str]) -> RunSectio
         colour=COLOURS[index % len(COLOURS)],
         accuracy=percent(accuracy_of(run)),
         headline=_headline(audit),
+        answer=_answer(run),
+        how_sure=_how_sure(run),
         summary=_summary(run),
         alerts=[say("other_weights")] if run.audit_is_of_other_weights else [],
         health=health_of(run),
@@ -135,6 +139,32 @@ def _headline(audit: dict[str, Any]) -> dict[str, str] | None:
     }
 
 
+def _answer(run: RunView) -> Markup:
+    """What leaks, in one sentence."""
+    audit = run.audit or {}
+    worst = audit.get("headline")
+    if not isinstance(worst, dict):
+        return _unknown(run)
+    error, floor = number(worst.get("mse")), number(audit.get("floor_mse"))
+    share = figure(100 * error / floor, 3) if error is not None and floor else "–"
+    return say("answer", count=len(objects(audit.get("attacks"))), share=share)
+
+
+def _unknown(run: RunView) -> Markup:
+    return say("not_audited" if run.audit is None else "no_headline")
+
+
+def _how_sure(run: RunView) -> list[Markup]:
+    """What that sentence stands on."""
+    audit = run.audit or {}
+    worst, settled = audit.get("headline"), audit.get("settled")
+    if not isinstance(worst, dict):
+        return []
+    told = [say("other_weights")] if run.audit_is_of_other_weights else []
+    reasons = [worst.get("note"), settled.get("reason") if isinstance(settled, dict) else None]
+    return told + [sentence(reason) for reason in reasons if isinstance(reason, str) and reason]
+
+
 def _by_waves(audit: dict[str, Any]) -> Markup | None:
     worst = audit.get("headline")
     parts, floors = (worst or {}).get("waves") if isinstance(worst, dict) else None, audit.get("floor_waves")
@@ -155,7 +185,7 @@ def _summary(run: RunView) -> list[tuple[Markup, Markup]]:
         described = _defence_words(facts.get("defences"))
         sent = say("sent_text", image=shape(facts.get("image_shape")), z=shape(facts.get("z_shape")), defence=described)
         surrogate = clip(run.config.get("surrogate.name", "none"), 60)
-        if surrogate != "none" and number(run.config.get("surrogate.lambd")):
+        if has_taught(run):
             sent += " " + say("trained_with", name=surrogate, lambd=figure(run.config.get("surrogate.lambd")))
         waves = number(run.config.get("model.blind_frequencies"))
         if waves:
@@ -181,7 +211,7 @@ def _summary(run: RunView) -> list[tuple[Markup, Markup]]:
         )
         told.append((say("back"), got + Markup("<br><em>") + sentence(worst.get("note", "")) + Markup("</em>")))
     else:
-        told.append((say("back"), say("not_audited")))
+        told.append((say("back"), _unknown(run)))
     return told
 
 

@@ -16,6 +16,7 @@ from attention_cem.reporting.texts import clip, decibel, figure, percent
 from attention_cem.studies.plan import AXES
 
 _STRIP_PICTURES = 8
+_SAME_FLOOR = 1.05  # two draws of test images from one data set differ by less
 
 
 def comparison_strip(runs: Sequence[RunView]) -> dict[str, Any] | None:
@@ -25,6 +26,7 @@ def comparison_strip(runs: Sequence[RunView]) -> dict[str, Any] | None:
         return None
     columns = first.worst_first()[:_STRIP_PICTURES]
     rows = []
+    left_out = [clip(run.name, 80) for run in runs if run.evidence and not _same_images(first, run.evidence)]
     for run in runs:
         for evidence in (run.evidence, run.inverter_evidence):
             if evidence is not None and _same_images(first, evidence):
@@ -32,20 +34,21 @@ def comparison_strip(runs: Sequence[RunView]) -> dict[str, Any] | None:
                 errors = [figure(evidence.mse[index], 3) for index in columns]
                 name = f"{run.name}: {evidence.attack}"
                 rows.append({"name": clip(name, 80), "pictures": list(zip(rebuilt, errors, strict=True))})
-    return {"originals": [data_address(first.originals[index]) for index in columns], "rows": rows}
+    originals = [data_address(first.originals[index]) for index in columns]
+    return {"originals": originals, "rows": rows, "left_out": ", ".join(left_out)}
 
 
 def _same_images(a: Evidence, b: Evidence) -> bool:
     return a.originals.shape == b.originals.shape and bool((a.originals == b.originals).all())
 
 
-def trade_off(runs: Sequence[RunView], studies: Sequence[StudyView]) -> tuple[Markup, Markup] | None:
-    """Accuracy against the worst-case MSE of single runs and whole studies, with its legend."""
+def trade_off(runs: Sequence[RunView], studies: Sequence[StudyView]) -> tuple[Markup, Markup, bool] | None:
+    """Accuracy against the worst-case MSE of single runs and whole studies, its legend, and whether images differ."""
     marks: list[Mark] = []
     lines: list[Line] = []
     names: list[tuple[str, str]] = []
     shown = [*runs, *(run for study in studies for run in study.runs)]
-    floors = {number((run.audit or {}).get("floor_mse")) for run in shown} - {None}
+    floors = {floor for run in shown if (floor := number((run.audit or {}).get("floor_mse"))) is not None}
     for index, run in enumerate(runs):
         worst, accuracy = (run.audit or {}).get("headline"), accuracy_of(run)
         if isinstance(worst, dict) and accuracy is not None and number(worst.get("mse")) is not None:
@@ -71,9 +74,10 @@ def trade_off(runs: Sequence[RunView], studies: Sequence[StudyView]) -> tuple[Ma
             ]
     if not marks:
         return None
-    floor = floors.pop() if len(floors) == 1 else None
+    floor = next(iter(floors)) if len(floors) == 1 else None
+    others = bool(floors) and max(floors) > _SAME_FLOOR * min(floors)
     chart = xy_chart(marks, lines, x_key="accuracy", y_key="mse", x_percent=True, floor=floor, height=360)
-    return chart, legend(names)
+    return chart, legend(names), others
 
 
 def _where(point: dict[str, Any]) -> str:

@@ -197,10 +197,11 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         raise ReportError(f"{path} is larger than {_LARGEST_JSON} bytes")
     rows = []
     try:
-        for line in path.read_text(encoding="utf-8").splitlines()[:MOST_ROWS]:
-            row = json.loads(line)
+        # What follows the last line break is of a process that was killed, or still writes.
+        for line in path.read_text(encoding="utf-8").split("\n")[:-1][-MOST_ROWS:]:
+            row = json.loads(line) if line else None
             if isinstance(row, dict) and number(row.get("epoch")) is not None:
                 rows.append(row)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ReportError(f"{path} has a line that is not JSON: {error}") from None
     return rows

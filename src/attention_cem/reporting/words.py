@@ -35,9 +35,9 @@ WORDS: dict[str, tuple[str, str]] = {
     "who": ("Who could see it", "谁可能看到"),
     "who_white": (
         "Whoever runs the server, breaks into it, or listens on the line. The attacker here is given more than most "
-        "have: the client itself, full knowledge of the protection, and images of the kind it was trained on.",
+        "have: the client itself, full knowledge of the protection, and images it was trained on.",
         "运行服务器的人、入侵服务器的人，或在线路上监听的人。这里的攻击者得到的比多数人更多："
-        "客户端本身、对保护措施的完全了解，以及训练时所用的同类图像。",
+        "客户端本身、对保护措施的完全了解，以及训练时所用的图像。",
     ),
     "who_black": (
         "Whoever runs the server, breaks into it, or listens on the line. The attacker here has pairs of images and z, "
@@ -60,6 +60,24 @@ WORDS: dict[str, tuple[str, str]] = {
         "图像的类别（对人脸而言：是谁）正是服务器应当得知的内容。已经拥有该类别图片的攻击者总可以用它们的平均图作答；"
         "对 z 的任何保护都无法隐藏服务器必须知道的东西。",
     ),
+    "answer": (
+        "The best of {count} attacks rebuilds unseen images with {share} % of the error of somebody who sees nothing: "
+        "0 % would give the images away whole, 100 % not at all.",
+        "以什么都看不到的人的误差为 100 %，{count} 种攻击中最好的一种重建未见过的图像时，误差为其 {share} %："
+        "0 % 表示图像完全泄露，100 % 表示毫无泄露。",
+    ),
+    "how_sure": ("How sure is that?", "有多确定？"),
+    "receipt_is": (
+        "A receipt says whether an attack was given a fair chance: it passes if the attack had finished learning and "
+        "works where the answer is known.",
+        "凭据说明攻击是否得到了公平的机会：攻击已充分学习，且在答案已知之处表现正确，凭据才算通过。",
+    ),
+    "no_headline": (
+        "This run was attacked, but none of the attacks can be trusted, so nothing can be said about what it gives "
+        "away: their receipts say why.",
+        "该运行已受到攻击检验，但没有一种攻击可信，因此无法说明它泄露了什么：原因见各攻击的凭据。",
+    ),
+    "other_runs": ("Further runs: see the table.", "其他运行见下表。"),
     "not_audited": (
         "This run has not been attacked yet, so nothing can be said about what it gives away. Audit it first.",
         "该运行尚未受到攻击检验，因此无法说明它泄露了什么。请先进行审计。",
@@ -84,6 +102,10 @@ WORDS: dict[str, tuple[str, str]] = {
         "of them.",
         "攻击者从未见过的测试图像（泄露最严重的在前），以及针对每个模型的最强攻击重建出的结果。",
     ),
+    "left_out": (
+        "Other test images were attacked in these runs, so they are not in this row: {names}.",
+        "以下运行所攻击的是其他测试图像，因此不在此列：{names}。",
+    ),
     "original": ("original", "原图"),
     "rebuilt": ("rebuilt", "重建"),
     "slider": (
@@ -102,6 +124,11 @@ WORDS: dict[str, tuple[str, str]] = {
         "test images. A hollow mark stands on attacks whose receipts did not pass: its true error may be lower.",
         "越靠上越隐私，越靠右越准确。将指针移到标记上查看数值；竖线为对测试图像的 95 % 区间。"
         "空心标记表示其攻击凭据未通过：真实误差可能更低。",
+    ),
+    "other_images": (
+        "Not all runs here were attacked on the same images: judge each error beside that of somebody who sees "
+        "nothing, in the table.",
+        "这里的运行并非都在相同的图像上受到攻击：请把每个误差与表中什么都看不到的人的误差对照来看。",
     ),
     "by_waves": ("What stays hidden, coarse to fine", "仍被隐藏的部分：由粗到细"),
     "by_waves_text": (
