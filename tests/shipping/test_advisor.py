@@ -82,6 +82,14 @@ def data():
     return synthetic_images(num_classes=3, num_train=96, num_test=48, size=16)
 
 
+def test_advise__clients_that_are_all_too_slow_are_refused_before_training(data, tmp_path):
+    # broke: every cut was trained and attacked, and then all figures were thrown away
+    model = get_backbone("tiny_cnn").build(3, (3, 16, 16))
+    with pytest.raises(ValueError, match=r"no cut has a client within 1e-06 ms; the quickest takes"):
+        advise(model, data, tmp_path / "work", cuts=["features.3", "features.7"], most_client_ms=1e-6)
+    assert not (tmp_path / "work").exists()
+
+
 def test_advise__measures_every_cut_and_writes_table_file_and_picture(data, tmp_path):
     torch.manual_seed(0)
     model = get_backbone("tiny_cnn").build(3, (3, 16, 16))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -181,6 +182,24 @@ def test_preprocessing__finds_each_image_once_and_names_what_is_missing(folder, 
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="holds no image"):
         find_images([tmp_path / "empty"])
+
+
+def test_preprocessing__hidden_files_and_folders_are_not_sent(folder):
+    before = find_images([folder])
+    (folder / "._00.png").write_bytes(b"what macOS puts beside a file")
+    (folder / ".thumbnails").mkdir()
+    shutil.copy(folder / "00.png", folder / ".thumbnails" / "00.png")
+    assert find_images([folder]) == before
+
+
+def test_preprocessing__a_folder_that_cannot_be_looked_into_is_not_passed_over(folder, monkeypatch):
+    # broke: "holds no image", or fewer results than images without a word
+    def denied(place):
+        raise PermissionError(13, "Permission denied", str(place))
+
+    monkeypatch.setattr(os, "scandir", denied)
+    with pytest.raises(PermissionError, match=folder.name):
+        find_images([folder])
 
 
 def test_preprocessing__a_link_that_leads_nowhere_is_named_when_it_is_read(bundle, folder):

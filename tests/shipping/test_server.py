@@ -102,9 +102,9 @@ def test_server__nested_json_and_version_one_are_understood(server, z, expected)
 BAD_TENSORS = {
     "nan": ({"data": ["NaN"] * 96}, "must be numbers"),
     "wrong_shape": ({"shape": [3, 2, 4, 5]}, r"[N, 2, 4, 4]"),
-    "no_samples": ({"shape": [0, 2, 4, 4], "data": []}, "N from 1 to 64"),
-    "too_many_samples": ({"shape": [65, 2, 4, 4]}, "N from 1 to 64"),
-    "negative_shape": ({"shape": [-3, 2, 4, 4]}, "N from 1 to 64"),
+    "no_samples": ({"shape": [0, 2, 4, 4], "data": []}, "N, the samples in it, from 1 to 64"),
+    "too_many_samples": ({"shape": [65, 2, 4, 4]}, "N, the samples in it, from 1 to 64"),
+    "negative_shape": ({"shape": [-3, 2, 4, 4]}, "N, the samples in it, from 1 to 64"),
     "huge_shape": ({"shape": [2**62, 2**62, 4, 4]}, "[N, 2, 4, 4]"),
     "shape_of_booleans": ({"shape": [True, 2, 4, 4]}, "[N, 2, 4, 4]"),
     "wrong_type": ({"datatype": "FP64"}, "datatype FP32"),

@@ -111,7 +111,8 @@ def advise(
         progress: told what is being done.
 
     Raises:
-        ValueError: a layer at which the model cannot be cut, an occupied folder, impossible settings.
+        ValueError: a layer at which the model cannot be cut, an occupied folder, impossible settings, no client
+            within ``most_client_ms``; all of it before anything is trained.
     """
     check_settings(most=most, epochs=epochs, sigma=sigma, accuracy_slack=accuracy_slack, most_client_ms=most_client_ms)
     folder = Path(work)
@@ -123,15 +124,19 @@ def advise(
     else:
         names = list(cuts)
         check_cuts(model, names, data.image_shape, bottleneck)
-    folder.mkdir(parents=True, exist_ok=True)
-    reports = []
-    for position, name in enumerate(names):
-        progress(f"cut {position + 1} of {len(names)}: {name}")
+    cut_models = []
+    for name in names:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            halves = split(copy.deepcopy(model).cpu(), name, bottleneck=bottleneck, example=example)
+            cut_models.append(split(copy.deepcopy(model).cpu(), name, bottleneck=bottleneck, example=example))
+    times = [milliseconds(halves.client, data.image_shape) for halves in cut_models]
+    _check_speed(times, most_client_ms)
+    folder.mkdir(parents=True, exist_ok=True)
+    reports = []
+    for position, (name, halves, client_ms) in enumerate(zip(names, cut_models, times, strict=True)):
+        progress(f"cut {position + 1} of {len(names)}: {name}")
         place = folder / f"{position:02d}"
-        reports.append(_report(name, halves, data, place, epochs, lr, sigma, budget, seed))
+        reports.append(_report(name, halves, client_ms, data, place, epochs, lr, sigma, budget, seed))
     reports.sort(key=lambda report: report.client_macs)
     chosen, reason = recommend(reports, accuracy_slack, most_client_ms)
     if max(each.accuracy for each in reports) < _NEAR_CHANCE / data.num_classes:
@@ -205,10 +210,8 @@ def recommend(
     """
     if not reports:
         raise ValueError("there is no cut to choose from")
+    _check_speed([each.client_ms for each in reports], most_client_ms)
     fast = [each for each in reports if most_client_ms is None or each.client_ms <= most_client_ms]
-    if not fast:
-        quickest = min(each.client_ms for each in reports)
-        raise ValueError(f"no cut has a client within {most_client_ms:g} ms; the quickest takes {quickest:.2f} ms")
     top = max(each.accuracy for each in fast)
     accurate = [each for each in fast if each.accuracy >= top - accuracy_slack]
     hardest = max(each.attack_mse for each in accurate)
@@ -225,9 +228,16 @@ def recommend(
     return chosen.cut, f"{reason}. Its client takes {chosen.client_ms:.2f} ms and sends {chosen.z_bytes} bytes."
 
 
+def _check_speed(times: Sequence[float], most_client_ms: float | None) -> None:
+    quickest = min(times, default=0.0)
+    if most_client_ms is not None and quickest > most_client_ms:
+        raise ValueError(f"no cut has a client within {most_client_ms:g} ms; the quickest takes {quickest:.2f} ms")
+
+
 def _report(
     name: str,
     halves: SplitModel,
+    client_ms: float,
     data: ImageData,
     place: Path,
     epochs: int,
@@ -263,7 +273,7 @@ def _report(
         client_parameters=sum(each.numel() for each in run.model.client.parameters()),
         client_macs=macs(run.model.client, data.image_shape),
         server_macs=macs(run.model.server, z_shape),
-        client_ms=milliseconds(run.model.client, data.image_shape),
+        client_ms=client_ms,
         accuracy=result.test_accuracy,
         attack_mse=mse,
         attack_note=note,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from attention_cem.defences import DefenceStack
 from attention_cem.shipping.bundle import (
@@ -105,10 +105,8 @@ def export_bundle(halves: Halves, out: str | os.PathLike[str], *, name: str = "a
             "client": check_client(building / CLIENT_FILE, model.client, stack, halves.image_shape, z_shape),
             "server": check_server(building / SERVER_FILE, model.server, z_shape, num_classes),
         }
-        save_file(
-            {key: value.detach().contiguous().clone() for key, value in model.server.state_dict().items()},
-            building / WEIGHTS_FILE,
-        )
+        weights = {key: value.detach().contiguous().clone() for key, value in model.server.state_dict().items()}
+        (building / WEIGHTS_FILE).write_bytes(save(weights))  # save_file's error on a full disk is no OSError
         _write_serving_files(building, name, z_shape, num_classes)
         write_manifest(building, _facts(halves, name, z_shape, opset, checked))
     return open_bundle(target)

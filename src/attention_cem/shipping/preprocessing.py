@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,15 +37,17 @@ def read_image(path: Path, bundle: Bundle) -> NDArray[np.uint8]:
 def find_images(places: Iterable[Path]) -> list[Path]:
     """The image files named, and those inside the folders named, each once, in order.
 
-    A link that leads nowhere counts as an image, so that reading it says what is wrong.
+    Hidden files and folders are left out: thumbnails that nobody meant to send, what macOS puts beside each file. A
+    link that leads nowhere counts as an image, so that reading it says what is wrong.
 
     Raises:
         ValueError: a place that is not there, or a folder without images.
+        OSError: a folder that cannot be looked into.
     """
     found: dict[Path, None] = {}
     for place in places:
         if place.is_dir():
-            inside = sorted(each for each in place.rglob("*") if each.suffix.lower() in SUFFIXES and _is_meant(each))
+            inside = sorted(each for each in _visible(place) if each.suffix.lower() in SUFFIXES and _is_meant(each))
             if not inside:
                 raise ValueError(f"{place} holds no image ({', '.join(SUFFIXES)})")
             found.update(dict.fromkeys(inside))
@@ -52,6 +56,15 @@ def find_images(places: Iterable[Path]) -> list[Path]:
         else:
             raise ValueError(f"{place} is neither a file nor a folder")
     return list(found)
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    def fail(error: OSError) -> NoReturn:
+        raise error
+
+    for place, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(place, name) for name in files if not name.startswith("."))
 
 
 def _is_meant(path: Path) -> bool:

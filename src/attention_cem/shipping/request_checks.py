@@ -85,7 +85,7 @@ class RequestRules:
             raise RequestError(400, f"expected the input '{FEATURE}'")
         if datatype != "FP32":
             raise RequestError(400, f"'{FEATURE}' must have datatype FP32")
-        expected = f"[N, {', '.join(map(str, self.z_shape))}] with N from 1 to {self.max_samples}"
+        expected = f"[N, {', '.join(map(str, self.z_shape))}] with N, the samples in it, from 1 to {self.max_samples}"
         if not isinstance(shape, list | tuple) or not all(type(n) is int for n in shape):
             raise RequestError(400, f"'{FEATURE}' must have the shape {expected}")
         if len(shape) != len(self.z_shape) + 1 or tuple(shape[1:]) != self.z_shape:

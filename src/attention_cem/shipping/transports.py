@@ -21,6 +21,9 @@ _SCHEMES = {"grpc": 8081, "grpcs": 8081, "http": 8080, "https": 8080}
 _LARGEST_ANSWER = 64 * 2**20
 _NO_GRPC_SERVER = ("Trying to connect an http1.x server", "missing selected ALPN property")
 """What gRPC's own client says when the other end speaks HTTP/1, in the clear and encrypted."""
+_NO_TLS_SERVER = "WRONG_VERSION_NUMBER"
+"""What OpenSSL and BoringSSL say when the other end does not encrypt."""
+_FEWER = "; send fewer images in a request (batch_size, --batch-size)"
 
 
 class RequestRefusedError(ValueError):
@@ -140,9 +143,12 @@ class GrpcTransport:
                     f"{self._address} does not answer in gRPC; is this the gRPC port? "
                     f"The HTTP port needs {self._http_scheme}://{self._address}"
                 ) from None
+            if _NO_TLS_SERVER in text:
+                raise RequestRefusedError(_no_tls(self._address, "grpc")) from None
             if status in ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.CANCELLED"):
                 raise ServerUnreachableError(f"{status.removeprefix('StatusCode.')}: {text}") from None
-            raise RequestRefusedError(f"the server refused: {text}") from None
+            hint = _FEWER if status == "StatusCode.RESOURCE_EXHAUSTED" else ""
+            raise RequestRefusedError(f"the server refused: {text}{hint}") from None
         output = answer.get_output(LOGITS)
         try:
             if output is None or output.datatype != "FP32":
@@ -181,6 +187,8 @@ class HttpTransport:
             raise RequestRefusedError(f"the server's certificate is not trusted: {error.verify_message}") from None
         except (OSError, http.client.HTTPException) as error:
             self.close()
+            if isinstance(error, ssl.SSLError) and error.reason == _NO_TLS_SERVER:
+                raise RequestRefusedError(_no_tls(network_address(*self._address), "http")) from None
             # A server that hangs up is a bad status line too, and may come back.
             if isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError):
                 raise RequestRefusedError(
@@ -192,7 +200,7 @@ class HttpTransport:
             raise ServerUnreachableError(f"HTTP {status}")
         if status != 200:
             said = _printable(content[:500].decode(errors="replace"))
-            raise RequestRefusedError(f"the server refused with HTTP {status}: {said}")
+            raise RequestRefusedError(f"the server refused with HTTP {status}: {said}{_FEWER * (status == 413)}")
         return _logits_of(content)
 
     def close(self) -> None:
@@ -235,6 +243,10 @@ def _logits_of(content: bytes) -> NDArray[np.float32]:
             return values.astype(np.float32).reshape(output["shape"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise RequestRefusedError("the server's answer is not one of the Open Inference Protocol") from None
+
+
+def _no_tls(address: str, scheme: str) -> str:
+    return f"{address} does not answer encrypted; a server without a certificate is reached at {scheme}://{address}"
 
 
 def _reason(text: str) -> str:
