@@ -13,6 +13,7 @@ import torch
 FIGURES = (
     "leak",
     "clouds",
+    "waves",
     "flow",
     "captains",
     "assignment",

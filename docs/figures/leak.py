@@ -53,8 +53,10 @@ def measure() -> tuple[dict[str, Any], dict[str, Tensor]]:
         settings = {"surrogate.lambd": lambd, "train.seed": SEED, "surrogate.attention_warmup_epochs": 1}
         result, run = trained_run("sound", settings)
         rebuilt = linear_attack(run, images)
-        numbers[f"{lambd:g}"] = {"accuracy": result.test_accuracy, **score(rebuilt, images.test.images).summary()}
-        pictures[f"λ = {lambd:g}"] = rebuilt[:SHOWN]
+        scores = score(rebuilt, images.test.images).summary()
+        numbers[f"{lambd:g}"] = {"accuracy": result.test_accuracy, **scores}
+        words = f"λ = {lambd:g}\nMSE {scores['mse']:.3f}\ny: {100 * result.test_accuracy:.0f} %"
+        pictures[words] = rebuilt[:SHOWN]
     return numbers, pictures
 
 

@@ -20,6 +20,11 @@ def clouds(numbers: Numbers) -> None:
     assert with_surrogate["accuracy"] > without["accuracy"] - 0.06
 
 
+def waves(numbers: Numbers) -> None:
+    assert 0.5 < numbers["share_taken_out"] < 0.95  # most, and yet not all
+    assert numbers["frequencies"] == 4
+
+
 def captains(numbers: Numbers) -> None:
     certainty = [state["mean_largest_r"] for state in numbers["rounds"].values()]
     assert certainty == sorted(certainty) and certainty[-1] > 0.9
@@ -103,6 +108,7 @@ CLAIMS: dict[str, Callable[[Numbers], None]] = {
     for each in (
         leak,
         clouds,
+        waves,
         captains,
         assignment,
         gates,

@@ -18,7 +18,7 @@ from tests.docs_figures.claims import CLAIMS
 
 DOCS = Path(__file__).parents[2] / "docs"
 WITHOUT_NUMBERS = {"flow", "defects"}
-EXACT = ("captains", "roll_call", "worked_example")
+EXACT = ("waves", "captains", "roll_call", "worked_example")
 SLOW = ("assignment", "few_samples", "talk_down", "curves", "hiding")  # the others train the same small runs again
 PICTURES = sorted(ASSETS.glob("*.svg"))
 
