@@ -19,7 +19,7 @@ from slides.words import Slide, both
 
 ROOT = Path(__file__).parent.parent
 DECK = ROOT / "slides/_build/deck.html"
-TITLES = {"en": "Attention-CEM: send a feature, not a face", "zh": "Attention-CEM：发特征，不发脸"}
+TITLES = {"en": "Attention-CEM: send a feature, not a face", "zh": "Attention-CEM：发出去的是特征，不是脸"}
 ORDER: tuple[Callable[[Shelf], Slide], ...] = (
     story.title,
     story.problem,
@@ -29,6 +29,7 @@ ORDER: tuple[Callable[[Shelf], Slide], ...] = (
     soundness.shut_off,
     soundness.talked_down,
     soundness.sound,
+    soundness.recipe,
     soundness.merge,
     soundness.audit,
     results.trade_off,

@@ -27,7 +27,7 @@ def limits(shelf: Shelf) -> Slide:
             ("What the bounds say", "上界说明了什么"),
             (
                 "Nats about the feature under Gaussian noise, on average over images. No promise for a single photo.",
-                "高斯噪声下特征平均泄露多少 nats；不对单张照片作保证。",
+                "高斯噪声下特征平均泄露多少奈特；不对单张照片作保证。",
             ),
             (
                 "No differential privacy, unless <code>local_dp</code> is in the stack.",
@@ -43,7 +43,7 @@ def limits(shelf: Shelf) -> Slide:
             ),
             (
                 "“Settled” may only be said by a thorough budget.",
-                "只有 thorough 预算才有资格说“已定论”。",
+                "只有 thorough 预算才有资格说“已稳定”。",
             ),
         ),
     )
@@ -68,7 +68,8 @@ def start(shelf: Shelf) -> Slide:
         ("make demo", "two models, attacked, one page", "两个模型，攻击之后给出一页报告"),
         ("make test", "every test", "全部测试"),
         ("python examples/plain_loop.py", "", ""),
-        ("attention-cem train --config configs/orl-sound.toml", "", ""),
+        ("attention-cem train \\", "", ""),
+        ("    --config configs/synthetic-sound.toml", "", ""),
     )
     own = code(
         """

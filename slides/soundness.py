@@ -12,12 +12,15 @@ from slides.sources import Shelf
 from slides.story import METHOD, missing, picture
 from slides.words import Pair, Slide, both, bullets, code, columns, paragraph
 
-WRONG, SOUND, AUDIT = ("What goes wrong", "问题出在哪里"), ("The sound version", "可靠版本"), ("The audit", "审计")
+REBUILT = "results/figures/rebuilt-small-cifar10.png"
+RECIPE = ("The default recipe", "默认做法")
+WRONG, AUDIT = ("What goes wrong", "问题出在哪里"), ("The audit", "审计")
+SOUND = ("The sound surrogate", "可靠的代理损失")
 
 
 def shut_off(shelf: Shelf) -> Slide:
     """Defect one: the gate that closes the whole surrogate."""
-    heading = ("It shuts itself off, and nobody notices", "自己把自己关掉，却没人发觉")
+    heading = ("It shuts itself off, and nobody notices", "自己把自己关断，却没人发觉")
     why = (
         "The documents switch rob_loss off while the mean “SNR” gate is high. Features are layer-normed, so their "
         "means are near 0, σ²/μ² is large, and <b>the gate can stay high for ever</b>.",
@@ -53,7 +56,7 @@ def shut_off(shelf: Shelf) -> Slide:
     ]
     chart = charts.scatter(
         series,
-        ("epoch (dashed: above it the loss is off)", "轮次（虚线以上：损失被关断）"),
+        ("epoch (dotted: above it the loss is off)", "轮次（点线以上：损失被关断）"),
         ("mean of the SNR gate", "SNR 门的均值"),
         ("The SNR gate in small trainings", "小训练中的 SNR 门"),
         level=limit,
@@ -113,7 +116,7 @@ def talked_down(shelf: Shelf) -> Slide:
     points.append(
         (
             f"<code>slot_mixture</code> reports {last:.3f} nats; the truth is {truth:.3f}",
-            f"<code>slot_mixture</code> 报告 {last:.3f} nats；真实值是 {truth:.3f}",
+            f"<code>slot_mixture</code> 报告 {last:.3f} 奈特；真实值是 {truth:.3f}",
         )
     )
     series = [charts.Series(name, _as_share(run)) for name, run in runs.items()]
@@ -185,6 +188,46 @@ def sound(shelf: Shelf) -> Slide:
     return Slide("sound", SOUND, heading, cards + formula + columns(scale, few), [*first, *second])
 
 
+def recipe(shelf: Shelf) -> Slide:
+    """The default for photos, which the results call sound: what it is, and what came back."""
+    text = bullets(
+        (
+            "<b>Blind client:</b> the slowest waves of an image, its brightness and largest shapes, are taken out "
+            "before the first layer.",
+            "<b>盲客户端：</b>图像最慢的波，即亮度和最大的轮廓，在第一层之前就去掉。",
+        ),
+        (
+            "<b>Closed-form attacker:</b> the best linear map from z to x; the loss is the share of x it recovers.",
+            "<b>闭式攻击者：</b>从 z 到 x 的最优线性映射；损失就是它能还原的 x 的份额。",
+        ),
+        (
+            "In the results: <code>sound</code>; <code>sound_attention</code> where the attacker attends. "
+            "SlotMixtureCEM is <code>slots</code> there.",
+            "在结果里叫 <code>sound</code>；攻击者用注意力时叫 <code>sound_attention</code>。SlotMixtureCEM 在那里叫 "
+            "<code>slots</code>。",
+        ),
+    )
+    caption = (
+        "Drawn faces, their 4×4 slowest waves, and the rest: what the client sees",
+        "画出来的脸、其中 4×4 个最慢的波、剩下的部分：客户端看到的",
+    )
+    image, sources = picture(shelf, "waves", caption, "flat")
+    rebuilt, seen = shelf.picture(REBUILT), ""
+    if rebuilt is not None:
+        words = (
+            "Photos, and what the strongest attack rebuilt; at the left accuracy and error of a run. A small network.",
+            "原照片与最强攻击的还原结果；左端是每次运行的准确率与误差。小网络。",
+        )
+        seen = f'<figure><img class="flat" src="{rebuilt}" alt="{" · ".join(words)}">'
+        seen += f"<figcaption>{both(*words)}</figcaption></figure>"
+        sources = [*sources, shelf.cite(REBUILT)]
+    heading = (
+        "Measured best on photos: see less, and train against an attacker",
+        "照片上实测最好：少看一些，并对着攻击者训练",
+    )
+    return Slide("recipe", RECIPE, heading, columns(text, image) + seen, sources)
+
+
 def merge(shelf: Shelf) -> Slide:
     """Two gradients meet at z; the client runs backward once."""
     text = bullets(
@@ -199,7 +242,7 @@ def merge(shelf: Shelf) -> Slide:
         ),
         (
             "What a real pair does: the server returns ∂L_D/∂z, the device adds its own term.",
-            "真实部署正是如此：服务器返回 ∂L_D/∂z，设备在本地加上自己的一项。",
+            "真实部署正是如此：服务端返回 ∂L_D/∂z，设备在本地加上自己的一项。",
         ),
     )
     program = code(
@@ -232,7 +275,7 @@ def audit(shelf: Shelf) -> Slide:
             f"<b>Calibrated?</b> {NEAR_PERFECT_PSNR:.0f} dB on a client that hides nothing; within "
             f"{REACH_TOLERANCE:.0%} of the mean image on one that sends nothing.",
             f"<b>校准了吗？</b>对毫不隐藏的客户端要达到 {NEAR_PERFECT_PSNR:.0f} dB；对什么都不发的客户端，"
-            f"与均值图像相差不得超过 {REACH_TOLERANCE:.0%}。",
+            f"与平均图像相差不得超过 {REACH_TOLERANCE:.0%}。",
         ),
         (
             "<b>Headline:</b> the worst case over attacks. An under-trained attack that does better still counts, and "
@@ -248,7 +291,7 @@ def audit(shelf: Shelf) -> Slide:
         note = paragraph(
             f"Reference inverter: {figures['inverter_seconds']:.0f} s on {gpu}; an identity-like client is rebuilt at "
             f"{figures['identity_psnr']:.1f} dB.",
-            f"参考逆向网络：在 {gpu} 上用时 {figures['inverter_seconds']:.0f} 秒；近似恒等的客户端可还原到 "
+            f"参考反演网络：在 {gpu} 上用时 {figures['inverter_seconds']:.0f} 秒；近似恒等的客户端可还原到 "
             f"{figures['identity_psnr']:.1f} dB。",
             "note",
         )

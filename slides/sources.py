@@ -74,6 +74,11 @@ class Shelf:
         source = f"docs/assets/understand/{name}.json (seed {told.get('seed')}) @ {short}"
         return Figure(inlined(picture), dict(told.get("numbers", {})), source)
 
+    def picture(self, name: str) -> str | None:
+        """The PNG file ``name`` as a data address, or None where it is not there."""
+        path = self.root / name
+        return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}" if path.is_file() else None
+
     def head(self) -> str:
         """The commit the deck is built at."""
         return self._git("rev-parse", "--short=9", "HEAD") or "unknown"

@@ -42,14 +42,16 @@ def title(shelf: Shelf) -> Slide:
         "note",
     )
     body = columns(lead + keys, drawings.who_sends_what())
-    return Slide(
-        "title", ("Attention-CEM", "Attention-CEM · 组会"), ("Send a feature, not a face.", "发特征，不发脸。"), body
-    )
+    heading = ("Send a feature, not a face.", "发出去的是特征，不是脸。")
+    return Slide("title", ("Attention-CEM", "Attention-CEM · 组会"), heading, body)
 
 
 def problem(shelf: Shelf) -> Slide:
     """What an inverter makes of z."""
-    caption = ("True images x, and what an inverter rebuilds from z", "第一行是原图 x，下面是由 z 还原的结果")
+    caption = (
+        "True images x, and what the best linear attacker rebuilds from z",
+        "第一行是原图 x，下面是最优线性攻击者由 z 还原的结果",
+    )
     image, sources = picture(shelf, "leak", caption, "high")
     found = shelf.figure("leak")
     told = ""
@@ -67,7 +69,7 @@ def problem(shelf: Shelf) -> Slide:
     text = paragraph(
         "The device sends z instead of the photo. Whoever sees z trains a network that maps z back to x: <b>model "
         "inversion</b>.",
-        "设备发出去的是 z 而不是照片。但看到 z 的人可以训练一个网络，把 z 映射回 x，这就是<b>模型逆向攻击</b>。",
+        "设备发出去的是 z 而不是照片。但看到 z 的人可以训练一个网络，把 z 映射回 x，这就是<b>模型反演攻击</b>。",
     )
     small = paragraph(
         "A small run on drawn images, one seed: an illustration, not evidence.",
@@ -93,18 +95,19 @@ def idea(shelf: Shelf) -> Slide:
         "能读的就所剩无几。",
     )
     formulas = (
-        '<div class="formula">H(x | z) = H(x) − I(z ; ẑ)</div>'
-        '<div class="formula">ξ ≥ exp(2 · H(x | z) / d) / 2πe</div>'
+        '<div class="formula">H(x | ẑ) = H(x) − I(z ; ẑ)</div>'
+        '<div class="formula">ξ ≥ exp(2 · H(x | ẑ) / d) / 2πe</div>'
         '<div class="formula small">I(z ; ẑ) ≤ Σ<sub>k</sub> π<sub>k</sub> ( −log π<sub>k</sub> + ½ log '
         "|Σ<sub>k</sub> + Σ<sub>p</sub>| / |Σ<sub>p</sub>| )</div>"
     )
     note = paragraph(
-        "ξ: the best attacker's mean squared error. Xia et al., CVPR 2025, arXiv 2503.00383, Theorems 1 and 2.",
-        "ξ：最强攻击者的均方误差。Xia 等，CVPR 2025，arXiv 2503.00383，定理 1、2。",
+        "ẑ = z + noise; ξ: mean squared error of any attacker on d pixels. Xia et al., CVPR 2025, arXiv 2503.00383, "
+        "Theorems 1 and 2.",
+        "ẑ = z + 噪声；ξ：任何攻击者在 d 个像素上的均方误差。Xia 等，CVPR 2025，arXiv 2503.00383，定理 1、2。",
         "note",
     )
     body = columns(text + formulas + note, image)
-    heading = ("Lower H(z | y), and the best attacker's error rises", "压低 H(z | y)，最强攻击者的误差就升高")
+    heading = ("A lower H(z | y) raises the floor under the attacker's error", "压低 H(z | y)，攻击者的误差下限就升高")
     return Slide("idea", IDEA, heading, body, sources)
 
 
@@ -129,7 +132,7 @@ def class_room(shelf: Shelf) -> Slide:
         ),
     )
     body = columns(text, drawings.class_room())
-    return Slide("class-room", METHOD, ("The class-room picture", "课堂里的比喻：选队长与点名"), body)
+    return Slide("class-room", METHOD, ("The class-room picture", "教室里的比喻：选队长与点名"), body)
 
 
 def four_stages(shelf: Shelf) -> Slide:

@@ -197,7 +197,7 @@ def test_language__one_key_and_one_button_change_everything(driver: Any, decks: 
     assert page.title == "Attention-CEM: send a feature, not a face"
     assert page.execute_script(visible, ".en") > 100 and page.execute_script(visible, ".zh") == 0
     press(page, "l")
-    assert page.title == "Attention-CEM：发特征，不发脸"
+    assert page.title == "Attention-CEM：发出去的是特征，不是脸"
     assert page.execute_script("return document.documentElement.lang") == "zh-Hans"
     assert page.execute_script(visible, ".zh") > 100 and page.execute_script(visible, ".en") == 0
     assert page.find_element("id", "language").text == "English"
