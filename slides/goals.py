@@ -17,6 +17,8 @@ _METHODS = {
     "kmeans_best": ("k-means at its best", "调到最好的 k-means"),
     "noise": ("noise alone", "仅加噪声"),
     "none": ("no CEM", "不用 CEM"),
+    "arl_sound": ("sound + ARL", "sound 加 ARL"),
+    "adversary_sound": ("sound + ARL", "sound 加 ARL"),
 }
 
 
@@ -50,11 +52,12 @@ def in_words(target: Mapping[str, Any], stated: Mapping[str, Any]) -> tuple[Pair
         return words, (f"MSE ≥ {least:g}×, interval above {above:g}", f"MSE ≥ {least:g}×，区间高于 {above:g}")
     if "method" in stated:
         data, budget = (str(stated[key]) for key in ("data", "budget"))
-        method = stated["method"] if isinstance(stated["method"], str) else " / ".join(stated["method"])
+        methods = [stated["method"]] if isinstance(stated["method"], str) else stated["method"]
+        name_en, name_zh = (" / ".join(dict.fromkeys(names)) for names in zip(*map(_method, methods), strict=True))
         accuracy, mse = 100 * stated["accuracy_at_least"], stated["mse_at_least"]
         words = (
-            f"{_data(data)}: {escape(method)}, worst case over {escape(budget)} attacks",
-            f"{_data(data)}：{escape(method)}，{escape(budget)} 攻击下的最坏情况",
+            f"{_data(data)}: {name_en}, worst of {escape(budget)} attacks",
+            f"{_data(data)}：{name_zh}，{escape(budget)} 攻击下的最坏情况",
         )
         return words, (f"MSE ≥ {mse:g} at ≥ {accuracy:g} % accuracy", f"准确率 ≥ {accuracy:g} % 时 MSE ≥ {mse:g}")
     if "cost_of" in stated:

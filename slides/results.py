@@ -30,7 +30,7 @@ _AGAINST = (
     "slots_vs_kmeans_best",
 )
 _MIRRORED = "_mirrored"
-_MOST_SERIES, _MOST_RATIOS, _MOST_COMMITS = 8, 11, 5
+_MOST_SERIES, _MOST_RATIOS, _MOST_COMMITS = 8, 13, 5
 
 
 def trade_off(shelf: Shelf) -> Slide:
@@ -203,7 +203,7 @@ def ratio_rows(comparisons: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> li
 def _ratio(data: str, record: Mapping[str, Any]) -> charts.Ratio:
     names = [str(record[side]) for side in "ab"]
     alike = all(name.endswith(_MIRRORED) for name in names)
-    where = f"{data}, mirrored edges" if alike else data
+    where = f"{data}, mirrored" if alike else data
     return charts.Ratio(
         " / ".join(name.removesuffix(_MIRRORED) if alike else name for name in names),
         float(record["mse_gain"]),

@@ -15,6 +15,7 @@ from attention_cem.studies.verdicts import ENOUGH_SEEDS
 from studies.publish_cautions import Members, cautions, read_from, runs_of
 from studies.publish_matching import AtAccuracy, NotComparableError, Side, match
 from studies.publish_reading import Experiment, Finished, StoredStudy
+from studies.publish_rows import strength_of, weight_of
 from studies.publish_settings import PLAIN, WITHOUT_CEM, Settings, Stack
 
 ENVELOPE = (
@@ -237,6 +238,10 @@ def _record(experiment: Experiment, data: str, sides: Sequence[_Side]) -> dict[s
         "mse_a": list(found.decisive.matched.mse_first),
         "mse_b": list(found.decisive.matched.mse_second),
         "own_until": _own_until(of_a, found.seeds),
+        "read_from": {
+            "a": _strengths(read_from(found.decisive, of_a, or_above=found.at_least), of_a),
+            "b": _strengths(read_from(found.decisive, of_b, or_above=False), of_b),
+        },
         **_variants(found.decisive, of_a, of_b, found.at_least),
         "methods": {"a": list(of_a), "b": list(of_b)},
         "overlap": list(found.overlap),
@@ -279,6 +284,20 @@ def _ssim(read: Iterable[Sequence[tuple[Finished, float]]]) -> float | None:
 def _undefended(read: Iterable[Sequence[tuple[Finished, float]]], members: Members) -> float:
     """The share that runs without a surrogate have which are not the side's own; mean over seeds."""
     return fmean(sum(share for each, share in shares if each.method not in members) for shares in read)
+
+
+def _strengths(read: Iterable[Sequence[tuple[Finished, float]]], members: Members) -> list[str]:
+    """How strong the side's own runs are that were read: weight, λ, or the noise of those that have neither."""
+    found = {
+        (each.cell.lambd, weight_of(each), each.cell.sigma or 0.0): each
+        for shares in read
+        for each, share in shares
+        if share > 0 and each.method in members
+    }
+    return [
+        strength_of(each) if weight else f"λ {lambd:g}" if lambd else f"σ {sigma:g}"
+        for (lambd, weight, sigma), each in sorted(found.items(), key=lambda item: item[0])
+    ]
 
 
 def _own_until(members: Members, seeds: Iterable[int]) -> float | None:

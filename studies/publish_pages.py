@@ -10,7 +10,7 @@ from attention_cem.studies import compare
 from studies.publish_comparisons import Compared
 from studies.publish_figures import figure_name
 from studies.publish_pictures import picture_words
-from studies.publish_proven import missed_block, outright_words, unsettled_words
+from studies.publish_proven import missed_block, outright_words, unsettled_words, warned_words
 from studies.publish_reading import Experiment, StoredStudy
 from studies.publish_rows import Row, rows_of, short_commit
 from studies.publish_settings import Page, Settings
@@ -34,8 +34,9 @@ the true worst case may be lower. Configs are the first characters of each seed'
 HOW_MATCHED = """\
 MSE ratio at equal accuracy: within each seed a method counts with the best that its runs, or mixtures of two of them,
 have there (who uses each of two clients for a share of the images has the means of their accuracies and MSEs): one more
-run never lowers a curve. Every curve ends at the run without a surrogate on the same base defence, with the same noise,
-and nothing is extrapolated. Geometric mean over seeds, 95 % Student's t interval on log ratios.
+run never lowers a curve. Every curve ends at the run without a surrogate on the same base defence, with the same noise;
+where a method is named with its base defence or way of training and the other side has neither, both end at the run
+without any. Nothing is extrapolated. Geometric mean over seeds, 95 % Student's t interval on log ratios.
 "(lowest)" marks a comparison at the lowest accuracy that all seeds of both sides cover, because
 the study names none that they all cover. "≥" marks a lower bound: the first side is more accurate than the second ever
 is, in some seeds, and counts with its least accurate efficient run there, its SSIM too; it can only say "better". Where
@@ -48,7 +49,8 @@ slow waves most, SSIM edges: a defence that moves one alone hides less than it s
 
 同准确率下的 MSE 比值：每个种子内，取该方法各次运行及其两两混合中最好的
 （两个客户端各用于一部分图像，准确率与 MSE 即按份额平均）；
-每条曲线都以同一基础防御、同样噪声、不加代理损失的那次运行为端点，不外推；
+每条曲线都以同一基础防御、同样噪声、不加代理损失的那次运行为端点；一方连同基础防御或训练方式一起命名而另一方没有时，
+双方都以什么都不加的那次运行为端点。不外推；
 对种子取几何平均，区间为对数比值的 95 % t 区间。
 “(lowest)”表示研究文件未列出双方所有种子都覆盖的准确率，故取都覆盖的最低者。
 “≥”表示下界：在某些种子中，前者的准确率高于后者所能达到的，故取其前沿上准确率最低的一次运行；只能说明“更好”。有种子无法比较时不下结论。
@@ -161,7 +163,7 @@ def _experiment(
             ["\n".join(f"- {each.key}: {each.reason}" for each in not_made)] if not_made else [],
         )
         parts += ["Every setting 全部设置", settings_table(rows)]
-        parts += filter(None, (outright_words(rows), unsettled_words(rows)))
+        parts += filter(None, (outright_words(rows), unsettled_words(rows), warned_words(rows)))
         attacks = attacks_table(rows)
         if attacks:
             marks = [OWN_RECEIPT] if "†" in attacks or "‡" in attacks else []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from attention_cem.studies.verdicts import ENOUGH_SEEDS
 from studies.publish_comparisons import Compared
-from studies.publish_reading import Experiment
+from studies.publish_reading import Experiment, Finished
 from studies.publish_rows import Row, Spread, rows_of
 from studies.publish_tables import (
     RANKING,
@@ -53,13 +54,39 @@ def proven_words(record: Mapping[str, Any]) -> str:
 
 def unsettled_words(rows: Sequence[Row]) -> str:
     """Which audits say themselves that more effort will find more; empty where none does."""
-    told = [f"`{row.method}` seed {seed}" for row in rows for seed in row.not_settled]
-    if not told:
+    unsettled = [each for row in rows for each in row.members if each.not_settled]
+    if not unsettled:
         return ""
+    told = "; ".join(_still_moving(method, unsettled) for method in dict.fromkeys(each.method for each in unsettled))
     return (
-        f"{len(told)} of {sum(row.seeds for row in rows)} audits ({', '.join(told)}) call themselves not settled: more "
-        f"effort will find more there. 其中 {len(told)} 次审计自称尚未定论：再投入还会找到更多。"
+        f"{len(unsettled)} of {sum(row.seeds for row in rows)} audits call themselves not settled: more effort will "
+        f"find more there. By how much the second half of the effort still moved the MSE: {told}. "
+        f"其中 {len(unsettled)} 次审计自称尚未定论：再投入还会找到更多；上列为后一半投入仍使 MSE 变化的幅度。"
     )
+
+
+def _still_moving(method: str, unsettled: Sequence[Finished]) -> str:
+    mine = [each for each in unsettled if each.method == method]
+    moved = [f"{100 * each.still_moving:+.0f}" for each in mine if each.still_moving is not None]
+    ends = sorted(dict.fromkeys(moved), key=float)
+    seeds = ", ".join(map(str, sorted({each.seed for each in mine})))
+    return f"`{method}` seed{'s' * (', ' in seeds)} {seeds}" + (
+        f" {' to '.join(ends[:1] + ends[1:][-1:])} %" if ends else ""
+    )
+
+
+def warned_words(rows: Sequence[Row]) -> str:
+    """What trainings found wrong with themselves, each once with its largest figure; empty where nothing."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for each in row.members:
+            for text in each.training_warnings:
+                found.setdefault((row.method, re.sub(r"[\d.]+", "…", text)), []).append(text)
+    lines = [
+        f"`{method}`, {len(texts)} of {sum(row.seeds for row in rows if row.method == method)} runs: {texts[0]}"
+        for (method, _), texts in found.items()
+    ]
+    return f"Trainings warned, a run of each quoted 训练中的警告（各引一次）: {'; '.join(lines)}." if lines else ""
 
 
 def outright_words(rows: Sequence[Row]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,10 +88,30 @@ QUESTIONS = (
         data="tinyimagenet20",
     ),
     Question(
-        "sound_vs_kmeans_best",
-        "CIFAR-100, 100 classes, against k-means CEM at its best",
-        "CIFAR-100，100 类，对最好的 k-means CEM",
+        "sound_mirrored_vs_kmeans_best_mirrored",
+        "CIFAR-100, 100 classes: the default recipe against k-means CEM, trained alike",
+        "CIFAR-100，100 类：默认做法对 k-means CEM，训练方式相同",
         data="cifar100",
+    ),
+    Question(
+        "sound_vs_kmeans_best",
+        "CIFAR-100, 100 classes, black edges, against k-means CEM at its best",
+        "CIFAR-100，100 类，黑色边缘，对最好的 k-means CEM",
+        data="cifar100",
+    ),
+    Question(
+        "sound_mirrored_vs_kmeans_best_mirrored",
+        "CIFAR-100, 20 coarse classes: the default recipe against k-means CEM, trained alike",
+        "CIFAR-100，20 个粗类：默认做法对 k-means CEM，训练方式相同",
+        data="cifar100_coarse",
+        proof=True,
+    ),
+    Question(
+        "sound_vs_kmeans_best",
+        "CIFAR-100, 20 coarse classes, black edges, against k-means CEM at its best",
+        "CIFAR-100，20 个粗类，黑色边缘，对最好的 k-means CEM",
+        data="cifar100_coarse",
+        front=False,
     ),
     Question(
         "sound_attention_mirrored_vs_kmeans_best_mirrored",
@@ -149,6 +170,8 @@ CHINESE_LIMITS = {
     "at no other accuracy": "，仅在该准确率",
     AT_THE_END: "，恰在其自身运行的末端",
 }
+_REACH = re.compile(r"from ([\d.]+) to ([\d.]+) %")
+CHINESE_STRENGTHS = {"weight": "权重", " to ": " 至 ", " against ": " 对 ", "undefended": "无防御"}
 CHINESE_OUTCOMES = {BETTER: "更好", WORSE: "更差", SAME: "未见差别", UNDECIDED: "未定"}
 HEAD = ["compared", "MSE ratio (95 % interval)", "at accuracy", "verdict", "evidence"]
 HEAD_ZH = ["比较", "MSE 之比（95 % 区间）", "准确率", "结论", "依据"]
@@ -243,6 +266,8 @@ def chinese_verdict(record: Mapping[str, Any]) -> str:
     """The verdict and how far it holds."""
     whole = verdict_across(record)
     limits = "".join(chinese for english, chinese in CHINESE_LIMITS.items() if english in whole)
+    if reach := _REACH.search(whole):
+        limits += f"，自 {reach[1]} 至 {reach[2]} %"
     return f"{CHINESE_OUTCOMES[record['outcome']]}{limits}"
 
 
@@ -251,11 +276,36 @@ def _row(question: str, record: Mapping[str, Any], scales: Mapping[str, str], ch
     study, accuracy = record["study"], f"{100 * record['accuracy']:.1f} %"
     if chinese:
         ends = ends.replace(" to ", " 至 ").replace("above", "大于").replace("none (one seed)", "无：仅一个种子")
-        evidence = f"`{study}`：{scales[study]}，{record['seeds']} 个种子，{'、'.join(record['budgets'])} 审计"
+        evidence = (
+            f"`{study}`：{scales[study]}，{record['seeds']} 个种子，{'、'.join(record['budgets'])} 审计；"
+            f"{_strengths(record, chinese=True)}"
+        )
         return [question, f"{_gain(record)}（{ends}）", accuracy, chinese_verdict(record), evidence]
     seeds = f"{record['seeds']} seed{'s' * (record['seeds'] != 1)}"
-    evidence = f"`{study}`: {scales[study]}, {seeds}, {' and '.join(record['budgets'])} audit"
+    audit = f"{' and '.join(record['budgets'])} audit"
+    evidence = f"`{study}`: {scales[study]}, {seeds}, {audit}; {_strengths(record, chinese=False)}"
     return [question, f"{_gain(record)} ({ends})", accuracy, verdict_across(record), evidence]
+
+
+def _strengths(record: Mapping[str, Any], chinese: bool) -> str:
+    """How strong the runs of both sides are that were read, the mildest and the strongest."""
+    sides = (record["read_from"][side] for side in "ab")
+    told = " against ".join(_from_to(side) if side else "undefended" for side in sides)
+    for english, translated in CHINESE_STRENGTHS.items() if chinese else ():
+        told = told.replace(english, translated)
+    return told
+
+
+def _from_to(strengths: Sequence[str]) -> str:
+    """
+    >>> _from_to(["weight 0.5", "weight 1"]), _from_to(["λ 3"])
+    ('weight 0.5 to 1', 'λ 3')
+    """
+    first, last = strengths[0], strengths[-1]
+    if first == last:
+        return first
+    kind, _, value = last.rpartition(" ")
+    return f"{first} to {value}" if first.startswith(kind) else f"{first} to {last}"
 
 
 def _receipts_words(record: Mapping[str, Any], chinese: bool) -> str:

@@ -82,6 +82,21 @@ class Finished:
         return any(str(text).startswith("not settled") for text in self.result.get("warnings") or ())
 
     @property
+    def still_moving(self) -> float | None:
+        """By which share the second half of the attack's effort still changed the figure, where the audit says so."""
+        told = (
+            re.search(r"^not settled: .* by ([+-][\d.]+) %", str(text)) for text in self.result.get("warnings") or ()
+        )
+        return next((float(found[1]) / 100 for found in told if found), None)
+
+    @property
+    def training_warnings(self) -> list[str]:
+        """What the training itself found wrong."""
+        begins = "training: "
+        warnings = map(str, self.result.get("warnings") or ())
+        return [text.removeprefix(begins) for text in warnings if text.startswith(begins)]
+
+    @property
     def cost(self) -> dict[str, Any]:
         return self.result.get("cost") or {}
 

@@ -151,10 +151,15 @@ class Row:
 
 def strength_of(each: Finished) -> str:
     """See `Row.strength`."""
-    lambd, weight = each.cell.lambd, each.cell.config.defence.get("linear_leakage", {}).get("weight")
-    if weight is None:
+    lambd, weight = each.cell.lambd, weight_of(each)
+    if not weight:
         return f"{lambd:g}"
     return f"weight {weight:g}" if not lambd else f"{lambd:g}, weight {weight:g}"
+
+
+def weight_of(each: Finished) -> float:
+    """Weight of the closed-form attacker; 0 without one."""
+    return float(each.cell.config.defence.get("linear_leakage", {}).get("weight", 0.0))
 
 
 def rows_of(experiment: Experiment, data: str) -> list[Row]:

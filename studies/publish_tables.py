@@ -191,13 +191,17 @@ def verdict_across(record: Mapping[str, Any]) -> str:
     'better, at no other accuracy'
     >>> verdict_across({**record, "across": across, "own_until": 0.79})
     'better, beyond its own runs'
+    >>> verdict_across({**record, "across": [across[0], across[1], across[3]], "own_until": 0.79})
+    'better, beyond its own runs, at no other accuracy'
     """
     told, at_least = verdict(record), record["at_least"]
     a_difference = record["outcome"] in (BETTER, WORSE)
     until = (record["own_until"] or 0.0) if a_difference else 1.0
-    if record["accuracy"] > until:
-        return f"{told}, beyond its own runs"
     across = sorted(record["across"], key=lambda each: float(each["accuracy"]))
+    if record["accuracy"] > until:
+        elsewhere = [at for at in across if at["accuracy"] != record["accuracy"]]
+        alone = elsewhere and all(verdict({**at, "at_least": at_least}) != told for at in elsewhere)
+        return f"{told}, beyond its own runs{', at no other accuracy' if alone else ''}"
     if all(verdict({**at, "at_least": at_least}) == told and at["accuracy"] <= until for at in across):
         return told
     low = high = record["accuracy"]

@@ -184,8 +184,9 @@ def _worst_case(target: Mapping[str, Any], settings: Settings, experiments: Sequ
 
 
 def _worst_case_verdict(best: Row, mse: float, budget: str) -> tuple[bool | None, str]:
+    strength = best.strength if "weight" in best.strength else f"λ {best.strength}"
     why = (
-        f"{best.mse.mean:.4f} at {100 * best.accuracy.mean:.2f} %, σ {best.sigma}, λ or weight {best.strength}, "
+        f"{best.mse.mean:.4f} at {100 * best.accuracy.mean:.2f} %, σ {best.sigma}, {strength}, "
         f"{best.seeds} seed{'s' * (best.seeds != 1)}, study {best.study}"
     )
     if best.mse.mean < mse:

@@ -1,5 +1,6 @@
 """Each sentence above a study, held against the stored results."""
 
+import tomllib
 from collections.abc import Iterable
 from functools import cache
 from statistics import fmean, stdev
@@ -14,6 +15,10 @@ SETTINGS = read_settings(ROOT)
 MIRRORED = "main-mirrored-cifar10"
 STACKED = "stacked-cifar10"
 SMALL = "small-cifar10"
+FINALISTS = "finalists-mirrored-cifar10"
+FINE, COARSE = "data-cifar100", "data-cifar100-coarse"
+ACCURATE, ADVERSARY = "stacked-accurate-cifar10", "stacked-adversary-cifar10"
+ONE_STRENGTH = ("kmeans_constant_mirrored", "sound_mirrored", "slots")
 T95_OF_THREE = 4.303  # Student's t, two degrees of freedom, 95 % two-sided
 
 
@@ -28,9 +33,9 @@ def mean(study: str, method: str, figure: str = "mse", lambd: float | None = Non
     return fmean(each.result[figure] for each in mine)
 
 
-def gains(study: str, a: str, b: str) -> list[float]:
-    """Seed by seed, how much higher the MSE of a is."""
-    of = {(each.method, each.seed): each.result["mse"] for each in finished(study)}
+def gains(study: str, a: str, b: str, figure: str = "mse") -> list[float]:
+    """Seed by seed, how much higher a figure of a is, the MSE if none is named."""
+    of = {(each.method, each.seed): each.result[figure] for each in finished(study)}
     return [of[a, seed] - of[b, seed] for method, seed in of if method == a]
 
 
@@ -43,9 +48,8 @@ def outcomes(study: str) -> set[str]:
 def test_conclusions__every_sensitivity_study_has_one_and_no_typed_figure() -> None:
     page = next(page for page in SETTINGS.pages if page.name == "sensitivity")
     studies = {file.stem for file in (ROOT / "studies").glob("*.toml") if SETTINGS.page_of(file.stem) == page}
-    assert set(SETTINGS.conclusions) == studies | {MIRRORED, SMALL, STACKED} and any(
-        name.startswith("defect-") for name in studies
-    )
+    elsewhere = {MIRRORED, SMALL, STACKED, FINALISTS, FINE, COARSE, ACCURATE, ADVERSARY}
+    assert set(SETTINGS.conclusions) == studies | elsewhere and any(name.startswith("defect-") for name in studies)
     assert not any(sign.isdigit() for both in SETTINGS.conclusions.values() for words in both for sign in words)
     for study, (words, words_zh) in SETTINGS.conclusions.items():
         shown = SETTINGS.page_of(study)
@@ -158,6 +162,71 @@ def test_conclusions__mirrored_edges_on_a_large_network() -> None:
     for ours in ("sound_mirrored", "sound_attention_mirrored"):
         assert found[f"{ours}_vs_kmeans_best_mirrored"]["outcome"] == "better"
     assert found["sound_attention_mirrored_vs_sound_mirrored"]["outcome"] == "no difference shown"
+
+
+def test_conclusions__attention_on_receipts_at_the_lowest_accuracy_alone() -> None:
+    found = summary(ROOT)["comparisons_by_study"][FINALISTS]["cifar10"]
+    record = found["sound_attention_mirrored_vs_kmeans_best_mirrored"]
+    assert record["receipts"]["passed"] == record["receipts"]["runs"] > 0
+    lowest, *above = record["across"]
+    assert lowest["outcome"] == record["outcome"] == "better" and lowest["accuracy"] == record["accuracy"]
+    assert above and {at["outcome"] for at in above} == {"no difference shown"}
+    assert record["accuracy"] > record["own_until"], "images go undefended where it is read"
+
+
+@pytest.mark.parametrize("study", [FINE, COARSE])
+def test_conclusions__edges_decide_on_cifar100(study: str) -> None:
+    found = summary(ROOT)["comparisons_by_study"][study][study.removeprefix("data-").replace("-", "_")]
+    alike = found["sound_mirrored_vs_kmeans_best_mirrored"]
+    assert alike["outcome"] == "better" and alike["ssim_a"] < alike["ssim_b"]
+    assert found["sound_vs_kmeans_best"]["outcome"] == "no difference shown"
+    assert found["slots_vs_kmeans_best"]["outcome"] == "worse"
+
+    def accuracy(method: str, sigma: float = 0.025, weight: float | None = None) -> float:
+        configs = [(each, each.cell.config.defence) for each in finished(study) if each.method == method]
+        chosen = [
+            each.result["accuracy"]
+            for each, defence in configs
+            if defence["gaussian_noise"]["sigma"] == sigma
+            and weight in (None, defence.get("linear_leakage", {}).get("weight"))
+        ]
+        assert len(chosen) == 3
+        return fmean(chosen)
+
+    lost_with_mirrored = accuracy("noise_mirrored") - accuracy("sound_mirrored", weight=0.03)
+    lost_with_black = accuracy("noise") - accuracy("sound", weight=0.03)
+    assert 0 < lost_with_mirrored < lost_with_black / 2
+    strengths = {name: {each.cell.lambd for each in finished(study) if each.method == name} for name in ONE_STRENGTH}
+    assert all(len(each) == 1 for each in strengths.values())
+    slots = found["slots_vs_kmeans_best"]
+    assert slots["accuracy"] > slots["own_until"], "beyond its own runs"
+    if study == FINE:
+        surrogates = {each.method for each in finished(study)} - {"noise", "noise_mirrored", "slots"}
+        assert all(accuracy("slots") < mean(study, method, "accuracy") for method in surrogates)
+        per_batch = {each.method: each.cell.config.data.classes_per_batch for each in finished(study)}
+        assert per_batch.pop("slots") and not any(per_batch.values())
+    if study == COARSE:
+        assert accuracy("slots") == pytest.approx(accuracy("sound", weight=0.03), abs=0.01)
+        assert min(gains(study, "sound_mirrored", "kmeans_constant_mirrored", "accuracy")) > 0
+        assert min(gains(study, "sound_mirrored", "kmeans_constant_mirrored")) > 0
+
+
+def test_conclusions__as_accurate_as_the_most_private_published_defence_of_such_accuracy() -> None:
+    runs = finished(ACCURATE)
+    assert {each.seed for each in runs} == {0, 1, 2} and {each.budget for each in runs} == {"screening"}
+    rows = tomllib.loads((ROOT / "results" / "published-cifar10.toml").read_text(encoding="utf-8"))["row"]
+    published = [figures for row in rows for name in ("without_cem", "with_cem") if (figures := row.get(name))]
+    accuracy, mse, _ = max((each for each in published if each[0] >= 89.5), key=lambda each: float(each[1]))
+    assert 100 * mean(ACCURATE, "adversary_sound", "accuracy") == pytest.approx(accuracy, abs=0.3)
+    assert all(each.result["mse"] > mse for each in runs)
+    target = next(each for each in summary(ROOT)["targets"] if "thorough" in each["name"])
+    assert target["met"] is None
+
+
+def test_conclusions__beside_an_adversary_too_few_seeds_decide() -> None:
+    found = summary(ROOT)["comparisons_by_study"][ADVERSARY]["cifar10"]
+    assert found and {record["outcome"] for record in found.values()} == {"undecided"}
+    assert all(record["seeds"] < 3 for record in found.values())
 
 
 def test_conclusions__stacked() -> None:

@@ -197,7 +197,11 @@ def test_front__shows_only_what_is_asked_for_and_says_at_which_size(tmp_path: Pa
     best = asked["sound_vs_kmeans_best"]
     answer = answer_to("sound_vs_kmeans_best", text)
     assert answer[1] == f"**{best['mse_gain']:.2f}×**"
-    assert answer[5].endswith("`main-cifar10`: vgg11_bn, all images, 60 epochs, 3 seeds, standard audit")
+    assert answer[5].endswith(
+        "`main-cifar10`: vgg11_bn, all images, 60 epochs, 3 seeds, standard audit; λ 0.1 to 1 against λ 4 to 64"
+    )
+    ends = [(read[0], read[-1]) for read in (best["read_from"][side] for side in "ab")]
+    assert ends == [("λ 0.1", "λ 1"), ("λ 4", "λ 64")]
     shown = [line for line in text.splitlines() if line.startswith("| ")]
     assert len(shown) == 2 + sum(each.key in asked for each in QUESTIONS if each.front and not each.data)
     assert "sound_vs_kmeans_constant" in asked and "kmeans_constant" not in text.split("![")[0]
@@ -219,7 +223,7 @@ def test_front__is_in_one_language_each(tmp_path: Path) -> None:
     assert not re.search(r"[\u4e00-\u9fff]", english)
     same = [answer_to("sound_vs_kmeans_best", english), answer_to("sound_vs_kmeans_best", chinese, chinese=True)]
     assert same[0][1] == same[1][1] and same[0][3] == same[1][3] and same[1][4].startswith("更好")
-    assert "`main-cifar10`：vgg11_bn，全部图像，60 轮，3 个种子，standard 审计" in same[1][5]
+    assert "`main-cifar10`：vgg11_bn，全部图像，60 轮，3 个种子，standard 审计；λ 0.1 至 1 对 λ " in same[1][5]
     assert english.count("\n- **") == chinese.count("\n- **") and english.count("![") == chinese.count("![")
 
 

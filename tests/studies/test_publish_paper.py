@@ -70,6 +70,37 @@ def test_paper__pruning_alone_does_not_stand_beside_patrol(tmp_path: Path) -> No
     assert "the Lipschitz term left out" in page(root, "paper-table")
 
 
+ACCURATE = """
+name = "stacked-{name}"
+title = "Beside an inverter"
+[settings]
+"data.name" = "cifar10"
+"data.edges" = "{edges}"
+"train.epochs" = {epochs}
+"train.label_smoothing" = 0.1
+[matrix]
+seed = [0]
+[[method]]
+name = "adversary_sound"
+settings = {{ "surrogate.name" = "none", "defence.adversarial_inverter.weight" = 2.0 }}
+"""
+
+
+def test_paper__sound_trained_to_be_accurate_is_shown_once_and_with_all_that_makes_it_so(tmp_path: Path) -> None:
+    root = repository(tmp_path, ACCURATE.format(name="long", edges="black", epochs=240))
+    fill(root, "stacked-long", lambda cell: (0.85, 0.02))
+    publish(root)
+    assert len(rows(root, "ResSFL (ARL)")) == 1
+    study = ACCURATE.format(name="accurate", edges="mirrored", epochs=120)
+    (root / "studies" / "stacked-accurate.toml").write_text(study, encoding="utf-8")
+    fill(root, "stacked-accurate", lambda cell: (0.90, 0.03))
+    publish(root)
+    longest, accurate = rows(root, "ResSFL (ARL)")
+    assert "| sound (`adversary_sound`) |" in longest and "| 240 |" in longest
+    assert "trained to be accurate (`adversary_sound`) |" in accurate and "| 90.00" in accurate
+    assert "mirrored edges, labels smoothed by 0.1" in page(root, "paper-table")
+
+
 @pytest.mark.parametrize(("name", "adversary"), [("pruning", False), ("patrol", True)])
 def test_stacked__patrol_joins_pruning_with_an_adversary_and_pruning_has_none(name: str, adversary: bool) -> None:
     cells = [

@@ -41,7 +41,8 @@ def test_proven__a_screened_target_names_the_study_that_meets_it_on_receipts(tmp
     assert "by attacks that prove nothing yet; for 1 of these another study says so on passing receipts, " in text
     assert "| … on passing receipts | **1.51×** (" in text
     assert "| ……凭据全部通过 | **1.51×**（" in (root / "README.zh.md").read_text(encoding="utf-8")
-    assert "| `finalists-cifar10`: vgg11_bn, all images, 60 epochs, 3 seeds, standard audit |" in text
+    evidence = "| `finalists-cifar10`: vgg11_bn, all images, 60 epochs, 3 seeds, standard audit; λ 0.1 to 1 against λ 4"
+    assert f"{evidence} to 64 |" in text
 
 
 @pytest.mark.parametrize("spoil", ["receipt", "seed", "budget", "gain"])
@@ -155,7 +156,22 @@ def test_proven__audits_that_are_not_settled_are_counted_and_named(tmp_path: Pat
     text = front(root)
     assert " Of the audits of `finalists-cifar10` 1 will find more with more effort, by their own account.\n" in text
     told = page(root, "main")
-    assert "1 of 36 audits (`sound` seed 0) call themselves not settled" in told and "自称尚未定论" in told
+    assert "1 of 36 audits call themselves not settled" in told and "自称尚未定论" in told
+    assert "still moved the MSE: `sound` seed 0 -2 %." in told
+
+
+def test_proven__what_trainings_warned_of_stands_below_their_settings(tmp_path: Path) -> None:
+    root = both(tmp_path)
+    fill(root, "finalists-cifar10")
+    publish(root)
+    assert "Trainings warned" not in page(root, "main")
+    cells = load_study(root / "studies/finalists-cifar10.toml").cells
+    for held, cell in enumerate([cell for cell in cells if cell.method == "sound"][:2]):
+        warned = {"warnings": [f"training: {held}.5 slots hold almost no samples", "inverter: under-trained"]}
+        fill(root, "finalists-cifar10", keep=lambda each, only=cell.id: each.id == only, more=warned)
+    publish(root)
+    told = page(root, "main")
+    assert ": `sound`, 2 of " in told and " runs: 0.5 slots hold almost no samples." in told
 
 
 def test_proven__the_worst_case_is_the_lowest_of_the_passing_inverters(tmp_path: Path) -> None:
