@@ -66,7 +66,7 @@ def front_block(
         told = (NOT_COMPARED if run else NOT_RUN)[chinese].format(data=data)
         colon, stop = "：。" if chinese else (": ", ".")
         return f"{title}{told}{colon}{MISSING[chinese]}{stop} {never}".rstrip() + "\n"
-    scales = {each.name: scale_of(each, chinese=chinese) for each in experiments}
+    scales = {each.name: scale_of(each, settings, chinese=chinese) for each in experiments}
     pictured = next(each for each in experiments if each.name == records[0]["study"])
     notes = (
         f"{_trust(records, chinese)}{_what_screening_missed(experiments, compared, shown, data, chinese)}",
@@ -82,7 +82,7 @@ def front_block(
             for study, name in pictures.items()
         )
         + f"{OURS[chinese]}{'' if chinese else ' '}{RATIO[chinese]}\n\n"
-        f"{answers_table(shown, scales, chinese=chinese)}\n\n"
+        f"{answers_table(shown, scales, chinese=chinese, brief=True)}\n\n"
         f"![{plot}]({figure_name(pictured, data)})\n\n"
         + "".join(
             f"- **{about}{'。' if chinese else '.'}** {told.strip()}\n"
@@ -93,8 +93,8 @@ def front_block(
     )
 
 
-def _of_study(study: str, scale: str, chinese: bool) -> str:
-    return f"`{study}`（{scale}）" if chinese else f"`{study}` ({scale})"
+def _of_study(study: str, scale: Sequence[str], chinese: bool) -> str:
+    return f"`{study}`（{'，'.join(scale)}）" if chinese else f"`{study}` ({', '.join(scale)})"
 
 
 def _trust(records: Sequence[Mapping[str, Any]], chinese: bool) -> str:

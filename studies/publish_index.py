@@ -35,7 +35,7 @@ def index_page(
         "- [The published CIFAR-10 table and our runs](paper-table.md) 与已发表结果对照\n"
         "- [Exploration: leads, not results](exploration.md) 探索\n"
         "- [summary.json](summary.json): all of it as plain data",
-        *_questions(answers, experiments),
+        *_questions(answers, experiments, settings),
         '## Targets 目标\n\nGoals, not gates. "By screening": the attacks rank and prove nothing, none of their '
         "receipts passes. 目标而非门槛；“by screening”指只经筛选攻击。",
         targets_table(targets),
@@ -62,11 +62,11 @@ def index_page(
     return "\n\n".join(parts) + "\n"
 
 
-def _questions(answers: Sequence[Answer], experiments: Sequence[Experiment]) -> list[str]:
+def _questions(answers: Sequence[Answer], experiments: Sequence[Experiment], settings: Settings) -> list[str]:
     """What visitors ask, and what answers it."""
     if not answers:
         return []
-    scales = {each.name: scale_of(each) for each in experiments}
+    scales = {each.name: scale_of(each, settings) for each in experiments}
     named = folded("Which methods and which study each is of 各答案所涉的方法与研究", [names_table(answers)])
     return ["## Questions and answers 问答", answers_table(answers, scales), *named]
 

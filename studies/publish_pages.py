@@ -11,6 +11,7 @@ from studies.publish_comparisons import Compared
 from studies.publish_figures import figure_name
 from studies.publish_pictures import picture_words
 from studies.publish_proven import missed_block, outright_words, unsettled_words, warned_words
+from studies.publish_questions import scale_of
 from studies.publish_reading import Experiment, StoredStudy
 from studies.publish_rows import Row, rows_of, short_commit
 from studies.publish_settings import Page, Settings
@@ -140,7 +141,7 @@ def _experiment(
 ) -> list[str]:
     planned = sum(len(stored.study.cells) for stored in experiment.studies)
     done = sum(len(stored.finished) for stored in experiment.studies)
-    parts = [f"## {experiment.name}: {experiment.title}", _standing(experiment, done, planned)]
+    parts = [f"## {experiment.name}: {experiment.title}", _standing(experiment, settings, done, planned)]
     if experiment.name in settings.conclusions:
         words, words_zh = settings.conclusions[experiment.name]
         parts.append(f"**{words}.** {words_zh}。")
@@ -181,12 +182,12 @@ def folded(title: str, parts: Sequence[str]) -> list[str]:
     return [f"<details><summary>{title}</summary>", *parts, "</details>"] if parts else []
 
 
-def _standing(experiment: Experiment, done: int, planned: int) -> str:
+def _standing(experiment: Experiment, settings: Settings, done: int, planned: int) -> str:
     devices = sorted({each.device for each in experiment.finished})
     budgets = sorted({each.budget for each in experiment.finished})
     told = (
-        f"{done} of {planned} runs are done ({experiment.epochs} epochs, attack budget {', '.join(budgets)}, "
-        f"{', '.join(devices)})."
+        f"{done} of {planned} runs are done ({', '.join(scale_of(experiment, settings))}, "
+        f"attack budget {', '.join(budgets)}, {', '.join(devices)})."
     )
     missing = Counter(cell.method for stored in experiment.studies for cell in stored.missing)
     if missing:

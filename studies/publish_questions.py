@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from attention_cem.studies.verdicts import BETTER, ENOUGH_SEEDS, SAME, UNDECIDED
 from studies.publish_comparisons import Compared
 from studies.publish_proven import all_pass, on_receipts
 from studies.publish_reading import Experiment
+from studies.publish_settings import Settings
 from studies.publish_tables import interval, table, verdict_across
 
 
@@ -171,10 +173,11 @@ CHINESE_LIMITS = {
     AT_THE_END: "，恰在其自身运行的末端",
 }
 _REACH = re.compile(r"from ([\d.]+) to ([\d.]+) %")
-CHINESE_STRENGTHS = {"weight": "权重", " to ": " 至 ", " against ": " 对 ", "undefended": "无防御"}
 CHINESE_OUTCOMES = {BETTER: "更好", WORSE: "更差", SAME: "未见差别", UNDECIDED: "未定"}
 HEAD = ["compared", "MSE ratio (95 % interval)", "at accuracy", "verdict", "evidence"]
 HEAD_ZH = ["比较", "MSE 之比（95 % 区间）", "准确率", "结论", "依据"]
+USUAL = ("Where the evidence says nothing else: {}.", "依据中未注明者为：{}。")
+_COMMA = (", ", "，")
 ENDS = (
     "Where its own runs end: at the accuracy of the first's most accurate runs. Beyond them: higher up, where it is "
     "read as if part of the images went through the undefended run.",
@@ -213,19 +216,27 @@ def answers_to(
     return [answer for answer in found if answer.records()]
 
 
-def answers_table(answers: Sequence[Answer], scales: Mapping[str, str], *, chinese: bool = False) -> str:
-    """A row an answer, below it what was found on receipts; then what a mark in it means."""
+def answers_table(
+    answers: Sequence[Answer], scales: Mapping[str, Sequence[str]], *, chinese: bool = False, brief: bool = False
+) -> str:
+    """A row an answer, below it what was found on receipts; then what a mark in it means.
+
+    ``brief``: what most studies share is said once, below, and strengths are left to the index.
+    """
+    every = [_evidence(record, scales, chinese) for answer in answers for record in answer.records()]
+    usual = [Counter(parts).most_common(1)[0][0] for parts in zip(*every, strict=True)] if brief else []
     rows = []
     for answer in answers:
         question = answer.asked.words_zh if chinese else answer.asked.words
         if answer.record is not None:
-            rows.append(_row(question, answer.record, scales, chinese))
+            rows.append(_row(question, answer.record, scales, usual, chinese))
         for record in answer.proofs:
             begins = "" if answer.record is not None else f"{question} "
-            rows.append(_row(f"{begins}{_receipts_words(record, chinese)}", record, scales, chinese))
-    made = table(HEAD_ZH if chinese else HEAD, rows)
+            rows.append(_row(f"{begins}{_receipts_words(record, chinese)}", record, scales, usual, chinese))
+    below = [USUAL[chinese].format((_COMMA[chinese]).join(usual))] if usual else []
     verdicts = " ".join(verdict_across(record) for answer in answers for record in answer.records())
-    return f"{made}\n\n{ENDS[chinese]}" if BEYOND in verdicts or AT_THE_END in verdicts else made
+    below += [ENDS[chinese]] if BEYOND in verdicts or AT_THE_END in verdicts else []
+    return "\n\n".join([table(HEAD_ZH if chinese else HEAD, rows), *below])
 
 
 def names_table(answers: Sequence[Answer]) -> str:
@@ -246,14 +257,15 @@ def names_table(answers: Sequence[Answer]) -> str:
     )
 
 
-def scale_of(experiment: Experiment, *, chinese: bool = False) -> str:
-    """Network, images and epochs of a study: what its figures are figures of."""
+def scale_of(experiment: Experiment, settings: Settings, *, chinese: bool = False) -> tuple[str, str, str]:
+    """Network, training images and epochs of a study: what its figures are figures of."""
     configs = [each.cell.config for each in experiment.finished]
     networks = "/".join(dict.fromkeys(config.model.name for config in configs))
-    limits = "/".join(dict.fromkeys(f"{config.data.limit:,}" for config in configs if config.data.limit))
+    known = [config.data.limit or settings.training_images.get(config.data.name) for config in configs]
+    images = "/".join(f"{count:,}" if count else "" for count in dict.fromkeys(known))
     if chinese:
-        return f"{networks}，{f'{limits} 张' if limits else '全部'}图像，{experiment.epochs} 轮"
-    return f"{networks}, {limits or 'all'} images, {experiment.epochs} epochs"
+        return networks, f"{f'{images} 张' if images else '全部'}图像", f"{experiment.epochs} 轮"
+    return networks, f"{images or 'all'} images", f"{experiment.epochs} epochs"
 
 
 def side_name(record: Mapping[str, Any], side: str) -> str:
@@ -271,29 +283,38 @@ def chinese_verdict(record: Mapping[str, Any]) -> str:
     return f"{CHINESE_OUTCOMES[record['outcome']]}{limits}"
 
 
-def _row(question: str, record: Mapping[str, Any], scales: Mapping[str, str], chinese: bool) -> list[str]:
+def _row(
+    question: str, record: Mapping[str, Any], scales: Mapping[str, Sequence[str]], usual: Sequence[str], chinese: bool
+) -> list[str]:
+    """``usual``: what need not be said again; with it, strengths, which the index alone has, are left out too."""
     ends = interval(record["ci95"], at_least=record["at_least"], digits=2)
-    study, accuracy = record["study"], f"{100 * record['accuracy']:.1f} %"
+    gain, accuracy = f"{_gain(record)} ({ends})", f"{100 * record['accuracy']:.1f} %"
     if chinese:
         ends = ends.replace(" to ", " 至 ").replace("above", "大于").replace("none (one seed)", "无：仅一个种子")
-        evidence = (
-            f"`{study}`：{scales[study]}，{record['seeds']} 个种子，{'、'.join(record['budgets'])} 审计；"
-            f"{_strengths(record, chinese=True)}"
-        )
-        return [question, f"{_gain(record)}（{ends}）", accuracy, chinese_verdict(record), evidence]
+        gain = f"{_gain(record)}（{ends}）"
+    colon = "：" if chinese else ": "
+    parts = _evidence(record, scales, chinese)
+    told = _COMMA[chinese].join(part for number, part in enumerate(parts) if not usual or part != usual[number])
+    evidence = f"`{record['study']}`{colon if told else ''}{told}"
+    if not usual:
+        evidence += f"; {_strengths(record)}"
+    verdict = chinese_verdict(record) if chinese else verdict_across(record)
+    return [question, gain, accuracy, verdict, evidence]
+
+
+def _evidence(record: Mapping[str, Any], scales: Mapping[str, Sequence[str]], chinese: bool) -> list[str]:
+    """How large the study is, how many seeds it has and how it attacks: as many parts for every answer."""
     seeds = f"{record['seeds']} seed{'s' * (record['seeds'] != 1)}"
     audit = f"{' and '.join(record['budgets'])} audit"
-    evidence = f"`{study}`: {scales[study]}, {seeds}, {audit}; {_strengths(record, chinese=False)}"
-    return [question, f"{_gain(record)} ({ends})", accuracy, verdict_across(record), evidence]
+    if chinese:
+        seeds, audit = f"{record['seeds']} 个种子", f"{'、'.join(record['budgets'])} 审计"
+    return [*scales[record["study"]], seeds, audit]
 
 
-def _strengths(record: Mapping[str, Any], chinese: bool) -> str:
+def _strengths(record: Mapping[str, Any]) -> str:
     """How strong the runs of both sides are that were read, the mildest and the strongest."""
     sides = (record["read_from"][side] for side in "ab")
-    told = " against ".join(_from_to(side) if side else "undefended" for side in sides)
-    for english, translated in CHINESE_STRENGTHS.items() if chinese else ():
-        told = told.replace(english, translated)
-    return told
+    return " against ".join(_from_to(side) if side else "undefended" for side in sides)
 
 
 def _from_to(strengths: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ _KEYS = (
     "data",
     "prefer",
     "envelopes",
+    "training_images",
     "page",
     "conclusion",
     "method",
@@ -92,6 +93,7 @@ class Settings:
     data: tuple[str, ...]
     prefer: tuple[str, ...]
     envelopes: Mapping[str, str]
+    training_images: Mapping[str, int]
     pages: tuple[Page, ...]
     conclusions: Mapping[str, tuple[str, str]]
     methods: tuple[tuple[str, str, str], ...]
@@ -145,6 +147,7 @@ def read_settings(root: Path) -> Settings:
             data=tuple(tree.get("data", [])),
             prefer=tuple(tree.get("prefer", ["*"])),
             envelopes=dict(tree.get("envelopes", {})),
+            training_images={str(data): int(count) for data, count in tree.get("training_images", {}).items()},
             pages=tuple(Page(p["name"], p["title"], p["title_zh"], tuple(p["studies"])) for p in tree.get("page", [])),
             conclusions={each["study"]: (each["words"], each["words_zh"]) for each in tree.get("conclusion", [])},
             methods=tuple((each["name"], each["words"], each["words_zh"]) for each in tree.get("method", [])),
@@ -157,7 +160,7 @@ def read_settings(root: Path) -> Settings:
                 for each in tree.get("picture", [])
             ),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{file}: an entry is incomplete or of the wrong kind: {error}") from None
 
 

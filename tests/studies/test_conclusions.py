@@ -9,6 +9,7 @@ import pytest
 from studies.publish_reading import Finished, read_studies, read_study
 from studies.publish_settings import read_settings
 
+from attention_cem.data import lookup_data
 from tests.studies.publishing import ROOT, summary
 
 SETTINGS = read_settings(ROOT)
@@ -243,3 +244,19 @@ def test_conclusions__stacked() -> None:
     assert by_mse["outcome"] == "better" and by_mse["mse_gain"] < 1.15 and by_mse["ssim_a"] >= by_mse["ssim_b"]
     assert {outcome(base, "kmeans_best") for base in ("dropout", "pruning", "noisy_arl")} == {"better"}
     assert {outcome(base, "kmeans_best") for base in ("distcorr", "arl", "patrol")} <= open_still
+
+
+def test_conclusions__studies_had_as_many_training_images_as_the_pages_say() -> None:
+    """A page once said "all images" of a data set of which the files hold half."""
+    held = set()
+    for study in read_studies(ROOT, SETTINGS):
+        for each in study.finished:
+            config, cost = each.cell.config, each.cost
+            name = config.data.name
+            if name.startswith("synthetic") or not cost.get("images_per_s"):
+                continue
+            told = config.data.limit or SETTINGS.training_images.get(name) or lookup_data(name).num_train
+            trained = cost["images_per_s"] * cost["seconds_per_epoch"]
+            assert 0.8 < trained / (told * (1 - config.data.validation_fraction)) < 1.15, (study.name, each.cell.id)
+            held.add(name)
+    assert set(SETTINGS.training_images) <= held and "cifar10" in held

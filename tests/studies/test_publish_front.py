@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from studies.publish import publish
-from studies.publish_questions import QUESTIONS
+from studies.publish_questions import QUESTIONS, USUAL
 from studies.publish_settings import Stack, read_settings
 
 from attention_cem.studies import Cell
 from tests.studies.publishing import MAIN, ROOT, figures, fill, page, repository
 
 BAR = "\\|"
+SCALE = "vgg11_bn, all images, 60 epochs, 3 seeds, standard audit"
 SLOTS = f"""{MAIN}
 [[method]]
 name = "slots"
@@ -135,7 +136,7 @@ def test_front__claims_nothing_of_attention_without_results_or_with_few_seeds(tm
     assert answer_to("slots_vs_kmeans_best", text) == [] and answer_to("sound_vs_kmeans_best", text)
     fill(root, "main-cifar10", lambda c: with_slots(c, 1.5), lambda c: c.method == "slots" and c.config.train.seed < 2)
     answer = answer_to("slots_vs_kmeans_best", front(root))
-    assert answer[1] == "1.48×" and answer[4].startswith("undecided") and ", 2 seeds, " in answer[5]
+    assert answer[1] == "1.48×" and answer[4].startswith("undecided") and answer[5] == "`main-cifar10`: 2 seeds"
     assert "Fewer than 3 seeds are a lead and no claim." in front(root)
 
 
@@ -197,9 +198,9 @@ def test_front__shows_only_what_is_asked_for_and_says_at_which_size(tmp_path: Pa
     best = asked["sound_vs_kmeans_best"]
     answer = answer_to("sound_vs_kmeans_best", text)
     assert answer[1] == f"**{best['mse_gain']:.2f}×**"
-    assert answer[5].endswith(
-        "`main-cifar10`: vgg11_bn, all images, 60 epochs, 3 seeds, standard audit; λ 0.1 to 1 against λ 4 to 64"
-    )
+    assert answer[5] == "`main-cifar10`" and f"{USUAL[False].format(SCALE)}\n" in text
+    whole = f"| `main-cifar10`: {SCALE}; λ 0.1 to 1 against λ 4 to 64 |"
+    assert whole in page(root, "README") and whole not in text
     ends = [(read[0], read[-1]) for read in (best["read_from"][side] for side in "ab")]
     assert ends == [("λ 0.1", "λ 1"), ("λ 4", "λ 64")]
     shown = [line for line in text.splitlines() if line.startswith("| ")]
@@ -223,7 +224,8 @@ def test_front__is_in_one_language_each(tmp_path: Path) -> None:
     assert not re.search(r"[\u4e00-\u9fff]", english)
     same = [answer_to("sound_vs_kmeans_best", english), answer_to("sound_vs_kmeans_best", chinese, chinese=True)]
     assert same[0][1] == same[1][1] and same[0][3] == same[1][3] and same[1][4].startswith("更好")
-    assert "`main-cifar10`：vgg11_bn，全部图像，60 轮，3 个种子，standard 审计；λ 0.1 至 1 对 λ " in same[1][5]
+    assert same[1][5] == "`main-cifar10`"
+    assert "依据中未注明者为：vgg11_bn，全部图像，60 轮，3 个种子，standard 审计。" in chinese
     assert english.count("\n- **") == chinese.count("\n- **") and english.count("![") == chinese.count("![")
 
 
