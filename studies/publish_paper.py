@@ -9,7 +9,7 @@ from typing import Any
 from attention_cem.data import known_data, lookup_data
 from attention_cem.training.config import Config
 from studies.publish_reading import Experiment
-from studies.publish_rows import Row, rows_of
+from studies.publish_rows import Row, attacked_hardest, rows_of
 from studies.publish_settings import PUBLISHED, read_toml
 from studies.publish_tables import NOTHING, learned_words, number, spread, table
 
@@ -164,7 +164,7 @@ def _nearest(
         trained = [[row for row in rows_of(each, data) if row.method == method] for each in experiments]
         found = [rows for rows in trained if rows]
         if found:
-            rows = found[0] if longest else [row for rows in found for row in rows]
+            rows = found[0] if longest else attacked_hardest([row for rows in found for row in rows])
             return min(rows, key=lambda row: abs(100 * row.accuracy.mean - figures[0]))
     return None
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from attention_cem.budget_names import BUDGETS
 from studies.publish_reading import KEPT_START, Experiment, Finished, plain
 
 FIRST_ATTACKS = (
@@ -160,6 +161,18 @@ def strength_of(each: Finished) -> str:
 def weight_of(each: Finished) -> float:
     """Weight of the closed-form attacker; 0 without one."""
     return float(each.cell.config.defence.get("linear_leakage", {}).get("weight", 0.0))
+
+
+def attacked_hardest(rows: Sequence[Row]) -> list[Row]:
+    """Without rows of which some run, the same configuration, stands in another row under stronger attacks."""
+
+    def strength(row: Row) -> int:
+        return min(map(BUDGETS.index, row.budgets))
+
+    def runs(row: Row) -> set[str]:
+        return {each.config_hash for each in row.members}
+
+    return [row for row in rows if not any(strength(row) < strength(each) and runs(row) & runs(each) for each in rows)]
 
 
 def rows_of(experiment: Experiment, data: str) -> list[Row]:

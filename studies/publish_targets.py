@@ -11,7 +11,7 @@ from studies.publish_benchmarks import cost_figures, cost_standing
 from studies.publish_comparisons import Compared, preferred
 from studies.publish_proven import proven, proven_words
 from studies.publish_reading import Experiment
-from studies.publish_rows import Row, rows_of
+from studies.publish_rows import Row, attacked_hardest, rows_of
 from studies.publish_settings import Settings
 from studies.publish_tables import RANKING, both_ssim, interval
 
@@ -179,7 +179,7 @@ def _worst_case(target: Mapping[str, Any], settings: Settings, experiments: Sequ
             )
             return _standing(threshold, None, None, None, told)
         return _standing(threshold, None, None, False, why)
-    best = max(reached, key=lambda row: (row.budgets == (budget,), row.mse.mean))
+    best = max(attacked_hardest(reached), key=lambda row: (row.budgets == (budget,), row.mse.mean))
     return _standing(threshold, best.mse.mean, None, *_worst_case_verdict(best, mse, budget))
 
 

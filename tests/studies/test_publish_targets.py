@@ -38,6 +38,21 @@ def test_publish__the_worst_case_target_asks_for_thorough_attacks_with_receipts(
     assert target["met"] is met and why in target["why"]
 
 
+def test_publish__of_one_configuration_the_hardest_attacks_count_though_they_find_more(tmp_path: Path) -> None:
+    """With the highest MSE chosen, what screening had not found would have stood for what a standard audit found."""
+    screened = STACKED.replace('budget = "thorough"', 'budget = "screening"').replace("[0, 1]", "[0, 1, 2]")
+    again = screened.replace('"screening"', '"standard"').replace("stacked-cifar10", "finalists-cifar10")
+    root = repository(tmp_path, screened, again)
+    fill(root, "stacked-cifar10", make=lambda cell: (0.9, 0.041), more={"budget": "screening", "receipt_ok": False})
+    publish(root)
+    assert next(each for each in summary(root)["targets"] if "ARL" in each["name"])["figure"] == pytest.approx(0.041)
+    fill(root, "finalists-cifar10", make=lambda cell: (0.9, 0.037), more={"budget": "standard"})
+    publish(root)
+    target = next(each for each in summary(root)["targets"] if "ARL" in each["name"])
+    assert target["figure"] == pytest.approx(0.037) and target["met"] is None
+    assert "study finalists-cifar10; attacked with budget standard, not thorough" in target["why"]
+
+
 def test_publish__a_target_tells_what_the_recipe_before_reached(tmp_path: Path) -> None:
     def with_one_at_chance(cell: Cell) -> tuple[float, float]:
         if cell.method != "sound_abrupt":
