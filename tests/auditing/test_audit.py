@@ -367,6 +367,20 @@ def test_named_budget__fits_the_challenge(tmp_path: Path) -> None:
         named_budget("huge", closed)
 
 
+def test_thorough__shares_its_calibrations_with_a_standard_audit(tmp_path: Path) -> None:
+    """Long trainings, started twice, took half of a thorough audit to say what short ones say: that they work."""
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data())
+    asked = {
+        name: {each: attack.for_calibration().settings() for each, attack in named_budget(name, challenge).attacks}
+        for name in ("standard", "thorough")
+    }
+    for name in ("inverter", "inverter_large"):
+        assert asked["thorough"][name] == asked["standard"][name]
+    for settings in asked["thorough"].values():
+        plan = settings.get("plan")
+        assert plan is None or (plan["epochs"] <= 50 and not plan["probe"] and settings.get("restarts", 1) == 1)
+
+
 def test_compact__is_probed_and_trains_on_from_the_adversary_for_as_long(tmp_path: Path) -> None:
     """Unlike quick and screening its receipt can pass: results of small-cifar10 say how often it does."""
     data = small_data(train=60, test=20)

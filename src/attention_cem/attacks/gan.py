@@ -87,7 +87,7 @@ class GanInverterAttack(Attack):
 
     def for_calibration(self) -> Attack:
         """See :class:`Attack`."""
-        return replace(self, plan=replace(self.plan, probe=False))
+        return replace(self, plan=self.plan.for_calibration())
 
     def run(
         self,

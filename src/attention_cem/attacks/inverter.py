@@ -58,9 +58,9 @@ class InverterAttack(Attack):
         return {"kind": self.kind, **asdict(self)}
 
     def for_calibration(self) -> Attack:
-        """See :class:`Attack`."""
-        plain = replace(self.plan, probe=False)
-        return replace(self, plan=plain, start="random", aware=True, compile=False)  # too short to be worth compiling
+        """See :class:`Attack`. One start is as good as several, and it is too short to be worth compiling."""
+        plan = self.plan.for_calibration()
+        return replace(self, plan=plan, restarts=1, start="random", aware=True, compile=False)
 
     def run(
         self,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from attention_cem.data.layout import prefers_channels_last
 
 _PROBE_RATE = 0.5  # of the learning rate: high enough to move on, low enough not to forget
 _SMALLEST_BATCH = 8
+_CALIBRATION_EPOCHS = 50  # the reference schedule; whoever works after fewer epochs works after more
 EpochDone = Callable[[int, int, float], None]
 
 
@@ -63,6 +64,14 @@ class TrainingPlan:
         (256, 20, 8)
         """
         return min(self.batch_size, images, max(_SMALLEST_BATCH, images // self.least_steps))
+
+    def for_calibration(self) -> TrainingPlan:
+        """The same without a probe, and no longer than the reference: it is asked whether the attack works.
+
+        >>> TrainingPlan(epochs=150).for_calibration()
+        TrainingPlan(epochs=50, batch_size=256, lr=0.001, weight_decay=0.0001, probe=False, least_steps=50)
+        """
+        return replace(self, epochs=min(self.epochs, _CALIBRATION_EPOCHS), probe=False)
 
     @property
     def probe_epochs(self) -> int:
