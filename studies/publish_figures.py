@@ -88,7 +88,7 @@ def _picture(settings: Settings, panels: Mapping[str, Mapping[str, Sequence[Row]
             _draw(axes, rows, method, _colour(settings, method, place), _MARKS[place % len(_MARKS)])
         beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if alone else {}
         axes.legend(fontsize=8 if alone else 7, frameon=False, **beside)
-        axes.set_title(defence or ("" if alone else "no base defence"), fontsize=9)
+        axes.set_title(defence or ("" if alone else _without(panels, methods)), fontsize=9)
         axes.grid(alpha=0.25)
         axes.tick_params(labelbottom=True)  # the panel below may be empty
     for axes in grid[len(panels) :]:
@@ -96,6 +96,16 @@ def _picture(settings: Settings, panels: Mapping[str, Mapping[str, Sequence[Row]
     picture.supxlabel("accuracy on test images, %", fontsize=10)
     picture.supylabel("MSE of the worst-case attack (higher is more private)", fontsize=10)
     return picture
+
+
+def _without(panels: Mapping[str, Mapping[str, Sequence[Row]]], methods: Mapping[str, Sequence[Row]]) -> str:
+    """Of methods on no base defence: what tells them from the other panels."""
+    kinds, all_kinds = _edges(methods), set().union(*map(_edges, panels.values()))
+    return f"{kinds.pop()} edges" if len(kinds) == 1 < len(all_kinds) else "no base defence"
+
+
+def _edges(methods: Mapping[str, Sequence[Row]]) -> set[str]:
+    return {each.cell.config.data.edges for rows in methods.values() for row in rows for each in row.members}
 
 
 def _draw(axes: Axes, rows: Sequence[Row], method: str, colour: str, mark: str) -> None:

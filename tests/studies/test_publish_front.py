@@ -241,3 +241,18 @@ def test_figure__names_runs_at_chance_and_does_not_draw_them(tmp_path: Path) -> 
     assert "sound (3 seeds; 3 runs at chance, not shown)" in text
     ticks = [int(tick) for tick in re.findall(r">(\d\d)(?:\.\d)?</text>", text)]
     assert "noise (3 seeds)" in text and ticks and min(ticks) > 80, "the axis does not reach down to chance"
+
+
+def test_figure__panels_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+    """Black edges beside mirrored ones were called "no base defence", which both are."""
+    mirrored = """
+[[method]]
+name = "noise_mirrored"
+settings = { "surrogate.name" = "none", "data.edges" = "mirrored" }
+matrix = { sigma = [0.05] }
+"""
+    root = repository(tmp_path, f"{MAIN}{mirrored}")
+    fill(root, "main-cifar10", lambda cell: (0.9, 0.01) if cell.method == "noise_mirrored" else figures(cell))
+    publish(root)
+    picture = (root / "results/figures/main-cifar10.svg").read_text()
+    assert "black edges" in picture and "mirrored edges" in picture and "no base defence" not in picture
