@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from matplotlib.font_manager import fontManager
 
-from attention_cem.auditing.audit import _DEFINITIONS
 from attention_cem.auditing.information import ASSUMPTIONS
+from attention_cem.auditing.record import DEFINITIONS as AUDIT_DEFINITIONS
 from attention_cem.reporting import ReportError, read_sources, write_report
 from attention_cem.reporting.figures import font_families
 from attention_cem.reporting.words import ASSUMPTIONS_ZH, DEFINITIONS_ZH, STUDY_DEFINITIONS_ZH, WORDS
@@ -279,7 +279,7 @@ def test_words__complete_in_both_languages() -> None:
         assert english.strip() and chinese.strip(), key
         fields = [set(re.findall(r"{(\w+)}", text)) for text in (english, chinese)]
         assert fields[0] == fields[1], key
-    assert set(_DEFINITIONS) == set(DEFINITIONS_ZH)
+    assert set(AUDIT_DEFINITIONS) == set(DEFINITIONS_ZH)
     assert set(DEFINITIONS) == set(STUDY_DEFINITIONS_ZH)
     assert set(ASSUMPTIONS) <= set(ASSUMPTIONS_ZH)
 

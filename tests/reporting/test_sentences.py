@@ -119,7 +119,7 @@ def test_in_chinese__figures_and_both_parts_are_there() -> None:
         ("attacks/optimisation.py", "stuck: no step lowered the validation MSE of the mean image"),
         ("attacks/gan.py", NOT_CONVERGED),
         ("attacks/inverter_training.py", NOT_PROBED),
-        ("auditing/audit.py", "the run is not finished: these are the weights of epoch {about.get('epoch')}"),
+        ("auditing/record.py", "the run is not finished: these are the weights of epoch {about.get('epoch')}"),
         ("auditing/calibration.py", BY_CHANCE),
         ("auditing/bounds.py", "a bound needs two test images or more, there is one"),
     ],

@@ -1,34 +1,9 @@
-"""The audit: every attack of a budget, its receipt, the bounds beside it, one record.
-
-``audit.json``, version 1. Every figure's definition stands in the file itself, under ``definitions``.
-
-=================  ====================================================================================================
-headline           worst case: ``attack``, ``mse``, ``ci95``, ``psnr``, ``ssim``, ``images``, ``compared_mse``,
-                   ``status``, ``note``
-accuracy           of the server on released features, or null
-attacks            list of ``name``, ``mse``, ``ci95``, ``psnr``, ``ssim``, ``status``, ``images``, ``compared_mse``,
-                   ``identity``, and ``receipt``: ``converged``, ``reason``, ``train_test_gap``, ``calibrated``,
-                   ``calibration``, ``curve`` {``effort``, ``epoch``, ``mse``}, ``train_mse``, ``validation_mse``,
-                   ``epochs``, ``parameters``, ``seconds``, ``kept_start``
-bounds             ``available``; if so ``theorem2_leakage``, ``information_upper_bound``, ``information_upper_end``,
-                   ``relative_mse_floor``, ``mixture_components``, ``dfil``, ``dfil_mse_floor``, ``assumptions``;
-                   else ``reason``
-definitions        one sentence each
-settled            ``verdict``, ``reason``, ``effort``, ``best_mse``: validation MSE over attack effort
-short_attack       what a short attack alone would have reported, or null
-membership         by attack ``auc``, ``tpr_at_1_percent_fpr``, ``candidates``; or null
-floor_mse          MSE of one who sees nothing; ``floor_waves``: the same by the waves it is in
-warnings           list of sentences
-format, version    ``attention-cem/audit``, 1
-budget, seed, threat_model, defence, about, challenge_sha256, device, versions: where the figures come from
-=================  ====================================================================================================
-"""
+"""The audit: every attack of a budget, its receipt, the bounds beside it, one record."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -47,54 +22,12 @@ from attention_cem.auditing.bounds import bounds_of
 from attention_cem.auditing.budgets import Budget, named_budget
 from attention_cem.auditing.calibration import Calibration, calibrate, mean_image_waves
 from attention_cem.auditing.challenge_files import Answers
-from attention_cem.auditing.effort import effort_verdict
 from attention_cem.auditing.grids import write_grid
 from attention_cem.auditing.observer import AuditObserver
-from attention_cem.auditing.scores import DEFINITIONS, score
-from attention_cem.auditing.verdicts import (
-    PASSED,
-    attack_entries,
-    attack_entry,
-    beaten_by_baseline,
-    headline,
-    short_attack,
-    status_of,
-)
+from attention_cem.auditing.record import AUDIT_FILE, AUDIT_VERSION, record_of, warnings_about
+from attention_cem.auditing.scores import score
+from attention_cem.auditing.verdicts import attack_entry, beaten_by_baseline
 from attention_cem.training.folder_lock import alone_in
-from attention_cem.versions import program_versions
-
-AUDIT_FORMAT = "attention-cem/audit"
-AUDIT_VERSION = 1
-AUDIT_FILE = "audit.json"
-
-_DEFINITIONS = {
-    **DEFINITIONS,
-    "headline": "worst case: the lowest MSE over attacks with a passing receipt; one that rebuilt fewer test images "
-    "than others is compared on the images that all of them rebuilt (compared_mse); its figures are over the images "
-    "that its attack rebuilt (images); an under-trained attack that does better still takes its place and is marked, "
-    "and so is a headline without one passing attack that rebuilds unseen images; a miscalibrated attack never counts, "
-    "nor one that kept its start",
-    "status": "passed: converged and calibrated; under-trained: not so, the true worst case may be lower; "
-    "kept its start: refining another attack's result found nothing, so it is no evidence beyond that attack; "
-    "miscalibrated: beats the mean image on a constant client, so its figures mean nothing",
-    "converged": "more effort would not change the attack's validation MSE by more than 2 %, found by training on "
-    "from a restarted learning rate (GAN and searches: by the last quarter of their steps), and no untrained baseline "
-    "does better",
-    "calibrated": "the same attack, trained for 50 epochs at most, on an identity-like client reaches 30 dB PSNR "
-    "(baselines: beats the mean image), and on a constant client comes within 10 % of the mean image without beating "
-    "it by more than 2 %",
-    "train_test_gap": "MSE on the test images minus MSE on images the attack was fitted to",
-    "floor_mse": "MSE on the test images of the mean of the attacker's images: what one who sees nothing gets",
-    "floor_waves": "the same by waves: of each band the share of the floor is what stays hidden",
-    "settled": "not settled: the second half of the attack effort still lowered the best validation MSE by more than "
-    "2 %; settled can be said by a thorough budget only, one of whose inverters has a passing receipt",
-    "effort": "image visits × parameters of the inverter, summed over the inverter attacks, weakest first",
-    "accuracy": "share of test images whose label the server predicts right from the released features",
-    "membership": "AUC and true-positive rate at 1 % false positives, on candidates whose membership the attacker "
-    "does not know; 0.5 and 0.01 are chance; of few candidates chance finds more: with n who are no members, of whom "
-    "n // 100 may be wrongly accused, (n // 100 + 1) / (n + 1)",
-    "identity": identities.DEFINITION,
-}
 
 
 def audit(
@@ -218,11 +151,11 @@ def audit_into(
             watcher.attack_done(attack_entry(finished[number]), False)
     finished = beaten_by_baseline(finished, dict(spent.attacks))
 
-    record = _record(challenge, spent, finished, bounds, membership, seed)
+    record = record_of(challenge, spent, finished, bounds, membership, seed)
     record["floor_waves"] = mean_image_waves(challenge.attacker_images(), images)
     record["floor_mse"] = sum(record["floor_waves"].values())
     record["device"] = str(place)
-    record["warnings"] = [spent.note] * bool(spent.note) + _warnings(challenge, record)
+    record["warnings"] = [spent.note] * bool(spent.note) + warnings_about(challenge, record)
     shown = {each.name: each.samples for each in finished if len(each.samples)}
     for name, samples in shown.items():
         write_grid(folder / f"reconstructions_{name}.png", [images[:SAMPLES], samples], ["true images", name])
@@ -287,66 +220,6 @@ class _Desk:
 
 def _calibrated(done: FinishedAttack, calibration: Calibration) -> FinishedAttack:
     return replace(done, receipt=replace(done.receipt, calibrated=calibration.passed, calibration=asdict(calibration)))
-
-
-def _record(
-    challenge: Challenge,
-    budget: Budget,
-    finished: list[FinishedAttack],
-    bounds: Mapping[str, Any],
-    membership: dict[str, Any] | None,
-    seed: int,
-) -> dict[str, Any]:
-    entries = attack_entries(finished)
-    kinds = dict(budget.attacks)
-    rebuilding = [name for name, attack in kinds.items() if attack.rebuilds_unseen]
-    worst = headline(entries, rebuilding)
-    trained = [each for each in finished if kinds[each.name].kind == "inverter"]
-    verdict = effort_verdict(
-        [each.receipt.curve for each in trained],
-        may_settle=budget.may_settle,
-        passing=any(status_of(each) == PASSED for each in trained),
-    )
-    return {
-        "format": AUDIT_FORMAT,
-        "version": AUDIT_VERSION,
-        "headline": worst,
-        "accuracy": challenge.manifest.get("accuracy"),
-        "attacks": entries,
-        "bounds": dict(bounds),
-        "definitions": _DEFINITIONS,
-        "settled": asdict(verdict),
-        "short_attack": short_attack(entries, rebuilding, worst),
-        "membership": membership,
-        "budget": budget.name,
-        "threat_model": challenge.manifest["threat_model"],
-        "defence": challenge.manifest["defence"],
-        "about": challenge.manifest.get("about"),
-        "challenge_sha256": challenge.id,
-        "seed": seed,
-        "versions": program_versions(),
-    }
-
-
-def _warnings(challenge: Challenge, record: Mapping[str, Any]) -> list[str]:
-    told = []
-    owned = challenge.manifest.get("test_images_attacker_owns") or 0
-    if owned:
-        told.append(f"{owned} of {challenge.num_test} test images are also among the attacker's: their MSE is too low")
-    about = challenge.manifest.get("about") or {}
-    if about.get("run_finished") is False:
-        told.append(f"the run is not finished: these are the weights of epoch {about.get('epoch')}")
-    worst = record["headline"]
-    if worst is None:
-        told.append("no attack is calibrated: there is no headline")
-    elif worst["status"] != "passed":
-        told.append(f"headline: {worst['note']}")
-    told += [f"{entry['name']}: {entry['status']}" for entry in record["attacks"] if entry["status"] != "passed"]
-    if record["settled"]["verdict"] == "not settled":
-        told.append(f"not settled: {record['settled']['reason']}")
-    if record["short_attack"] is not None and record["short_attack"]["overrates"]:
-        told.append(record["short_attack"]["text"])
-    return told
 
 
 def _bounds(

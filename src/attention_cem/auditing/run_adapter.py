@@ -17,10 +17,11 @@ import torch
 from attention_cem.attacks import Challenge
 from attention_cem.attacks.challenge import attack_device
 from attention_cem.attacks.sealed_folder import SealBrokenError, read_json, write_json_atomically
-from attention_cem.auditing.audit import AUDIT_FILE, alone_auditing, audit_into
+from attention_cem.auditing.audit import alone_auditing, audit_into
 from attention_cem.auditing.budgets import BUDGETS, Budget, check_budget_name
 from attention_cem.auditing.challenge_files import Answers, released_accuracy, write_challenge
 from attention_cem.auditing.observer import AuditObserver
+from attention_cem.auditing.record import AUDIT_FILE
 from attention_cem.data import ImageData, ImageSet, load_data, split_validation
 from attention_cem.data.random_streams import generator_for
 from attention_cem.splitting import SplitModel
