@@ -78,7 +78,7 @@ def publish(root: Path) -> list[str]:
     about_cost = [target for target, asked in zip(targets, settings.targets, strict=True) if "cost_of" in asked]
     pages[COST] = cost_page(experiments, cost, about_cost)
     pages[PAPER] = paper_page(root, experiments)
-    pages[INDEX] = index_page(settings, studies, orphans, answers, experiments, comparisons, missing, targets)
+    pages[INDEX] = index_page(settings, studies, orphans, answers, experiments, compared, comparisons, missing, targets)
     texts = {name: stamped_text(body, inputs[name]) for name, body in pages.items()}
     texts[SUMMARY] = stamped_json(summary, inputs[SUMMARY])
     for name, chinese in zip(FRONTS, (False, True), strict=True):

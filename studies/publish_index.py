@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from studies.publish_comparisons import Compared
+from studies.publish_findings import findings_block
 from studies.publish_pages import HOW_MATCHED, HOW_MATCHED_TITLE, folded, studies_table
 from studies.publish_questions import Answer, answers_table, names_table, scale_of
 from studies.publish_reading import Experiment, Stale, StoredStudy, repeats
@@ -18,6 +20,7 @@ def index_page(
     orphans: Sequence[Stale],
     answers: Sequence[Answer],
     experiments: Sequence[Experiment],
+    compared: Sequence[Compared],
     comparisons: Mapping[str, Mapping[str, Any]],
     missing: Sequence[Mapping[str, str]],
     targets: Sequence[Mapping[str, Any]],
@@ -35,6 +38,7 @@ def index_page(
         "- [The published CIFAR-10 table and our runs](paper-table.md) 与已发表结果对照\n"
         "- [Exploration: leads, not results](exploration.md) 探索\n"
         "- [summary.json](summary.json): all of it as plain data",
+        *findings_block(settings, compared),
         *_questions(answers, experiments, settings),
         '## Targets 目标\n\nGoals, not gates. "By screening": the attacks rank and prove nothing, none of their '
         "receipts passes. 目标而非门槛；“by screening”指只经筛选攻击。",

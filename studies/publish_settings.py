@@ -19,6 +19,7 @@ _KEYS = (
     "training_images",
     "page",
     "conclusion",
+    "finding",
     "method",
     "together",
     "comparison",
@@ -87,6 +88,15 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A sentence in both languages, and the comparisons that bear it: study, data, ``a_vs_b``, verdict."""
+
+    words: str
+    words_zh: str
+    shown_by: tuple[tuple[str, str, str, str], ...]
+
+
+@dataclass(frozen=True)
 class Settings:
     """The file's content; see its comments."""
 
@@ -96,6 +106,7 @@ class Settings:
     training_images: Mapping[str, int]
     pages: tuple[Page, ...]
     conclusions: Mapping[str, tuple[str, str]]
+    findings: tuple[Finding, ...]
     methods: tuple[tuple[str, str, str], ...]
     together: Mapping[str, tuple[str, ...]]
     comparisons: tuple[tuple[str, str], ...]
@@ -150,6 +161,7 @@ def read_settings(root: Path) -> Settings:
             training_images={str(data): int(count) for data, count in tree.get("training_images", {}).items()},
             pages=tuple(Page(p["name"], p["title"], p["title_zh"], tuple(p["studies"])) for p in tree.get("page", [])),
             conclusions={each["study"]: (each["words"], each["words_zh"]) for each in tree.get("conclusion", [])},
+            findings=tuple(_finding(each) for each in tree.get("finding", [])),
             methods=tuple((each["name"], each["words"], each["words_zh"]) for each in tree.get("method", [])),
             together={group["name"]: tuple(group["studies"]) for group in tree.get("together", [])},
             comparisons=tuple((pair["a"], pair["b"]) for pair in tree.get("comparison", [])),
@@ -170,6 +182,13 @@ def read_toml(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read {file}: {error}") from None
+
+
+def _finding(tree: Mapping[str, Any]) -> Finding:
+    shown_by = tuple((e["study"], e["data"], e["comparison"], e["verdict"]) for e in tree["shown_by"])
+    if not shown_by:
+        raise TypeError(f"a finding needs a comparison that bears it, got {dict(tree)}")
+    return Finding(tree["words"], tree["words_zh"], shown_by)
 
 
 def _stack(tree: Mapping[str, str]) -> Stack:
