@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from attention_cem.studies.curves import shares_at_accuracy
 from attention_cem.studies.verdicts import ENOUGH_SEEDS
 from attention_cem.training.config_reading import differences
+from studies.publish_finished import Finished
 from studies.publish_matching import AtAccuracy, Match
-from studies.publish_reading import Finished
 
 Members = Mapping[str, Sequence[Finished]]
 """Results by method, the runs without a surrogate that each curve ends at included."""

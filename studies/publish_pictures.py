@@ -14,7 +14,8 @@ from attention_cem.studies.plan import Cell, Study
 from attention_cem.training.files import write_atomically
 from studies.publish_comparisons import Compared
 from studies.publish_figures import FOLDER
-from studies.publish_reading import Experiment, Finished
+from studies.publish_finished import Finished
+from studies.publish_reading import Experiment
 from studies.publish_settings import Picture, Settings
 from studies.publish_stamps import PICTURES
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from attention_cem.studies.verdicts import ENOUGH_SEEDS
 from studies.publish_comparisons import Compared
-from studies.publish_reading import Experiment, Finished
+from studies.publish_finished import Finished
+from studies.publish_reading import Experiment
 from studies.publish_rows import Row, Spread, rows_of
 from studies.publish_tables import (
     RANKING,

@@ -9,7 +9,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from attention_cem.budget_names import BUDGETS
-from studies.publish_reading import KEPT_START, Experiment, Finished, plain
+from studies.publish_finished import KEPT_START, Finished, plain
+from studies.publish_reading import Experiment
 
 FIRST_ATTACKS = (
     "inverter_small",

@@ -27,8 +27,9 @@ from typing import Any
 
 from attention_cem.studies import compare
 from studies.publish_comparisons import Compared
+from studies.publish_finished import ABOVE_CHANCE, Finished
 from studies.publish_pages import commits
-from studies.publish_reading import ABOVE_CHANCE, Experiment, Finished, Stale, StoredStudy
+from studies.publish_reading import Experiment, Stale, StoredStudy
 from studies.publish_rows import strength_of
 
 SUMMARY_FORMAT = "attention-cem/results-summary"

@@ -6,7 +6,8 @@ from functools import cache
 from statistics import fmean, stdev
 
 import pytest
-from studies.publish_reading import Finished, read_studies, read_study
+from studies.publish_finished import Finished
+from studies.publish_reading import read_studies, read_study
 from studies.publish_settings import read_settings
 
 from attention_cem.data import lookup_data
