@@ -28,7 +28,7 @@ RANKING = ("quick", "screening")
 OWN_RECEIPT = (
     "†: in some seed the attack's own receipt does not pass; with more effort it might find more. ‡: it refines the "
     "inverter's result and in some seed found nothing, so that there it is no evidence of its own. "
-    "†：有种子中该攻击自身的凭据未通过，更多投入可能找到更多。‡：它从逆变换网络的结果出发，有种子中一无所获，不构成独立证据。"
+    "†：有种子中该攻击自身的凭据未通过，更多投入可能找到更多。‡：它从反演网络的结果出发，有种子中一无所获，不构成独立证据。"
 )
 """Beside every table of attacks."""
 
