@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,7 +66,8 @@ def write_figure(root: Path, settings: Settings, experiment: Experiment, data: s
     written = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
         picture = _picture(settings, panels)
-        picture.suptitle(f"{experiment.title} ({data})", fontsize=10)
+        letters = int(10 * picture.get_figwidth())
+        picture.suptitle(textwrap.fill(f"{experiment.title} ({data})", letters), fontsize=10)
         picture.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
     file = root / figure_name(experiment, data)
     file.parent.mkdir(parents=True, exist_ok=True)
