@@ -16,7 +16,7 @@ from tests.studies.publishing import ROOT, summary
 SETTINGS = read_settings(ROOT)
 MIRRORED = "main-mirrored-cifar10"
 STACKED = "stacked-cifar10"
-SMALL = "small-cifar10"
+SMALL, SMALL_COARSE = "small-cifar10", "small-cifar100-coarse"
 FINALISTS = "finalists-mirrored-cifar10"
 FINE, COARSE = "data-cifar100", "data-cifar100-coarse"
 ACCURATE, ADVERSARY = "stacked-accurate-cifar10", "stacked-adversary-cifar10"
@@ -50,7 +50,7 @@ def outcomes(study: str) -> set[str]:
 def test_conclusions__every_sensitivity_study_has_one_and_no_typed_figure() -> None:
     page = next(page for page in SETTINGS.pages if page.name == "sensitivity")
     studies = {file.stem for file in (ROOT / "studies").glob("*.toml") if SETTINGS.page_of(file.stem) == page}
-    elsewhere = {MIRRORED, SMALL, STACKED, FINALISTS, FINE, COARSE, ACCURATE, ADVERSARY}
+    elsewhere = {MIRRORED, SMALL, SMALL_COARSE, STACKED, FINALISTS, FINE, COARSE, ACCURATE, ADVERSARY}
     assert set(SETTINGS.conclusions) == studies | elsewhere and any(name.startswith("defect-") for name in studies)
     assert not any(sign.isdigit() for both in SETTINGS.conclusions.values() for words in both for sign in words)
     for study, (words, words_zh) in SETTINGS.conclusions.items():
@@ -211,6 +211,22 @@ def test_conclusions__edges_decide_on_cifar100(study: str) -> None:
         assert accuracy("slots") == pytest.approx(accuracy("sound", weight=0.03), abs=0.01)
         assert min(gains(study, "sound_mirrored", "kmeans_constant_mirrored", "accuracy")) > 0
         assert min(gains(study, "sound_mirrored", "kmeans_constant_mirrored")) > 0
+
+
+def test_conclusions__small_network_on_coarse_classes() -> None:
+    found = summary(ROOT)["comparisons_by_study"][SMALL_COARSE]["cifar100_coarse"]
+    for ours in ("sound_mirrored", "sound_attention_mirrored"):
+        assert found[f"{ours}_vs_kmeans_best_mirrored"]["outcome"] == "better"
+    blind = found["sound_attention_mirrored_vs_blind_kmeans_constant_mirrored"]
+    assert blind["outcome"] == "better" and blind["at_least"]
+    assert blind["receipts"]["passed"] == blind["receipts"]["runs"] > 0
+    for pair in (
+        "sound_attention_mirrored_vs_sound_mirrored",
+        "slots_mirrored_vs_kmeans_best_mirrored",
+        "slots_mirrored_vs_gaussian_mirrored",
+    ):
+        assert found[pair]["outcome"] == "no difference shown" and found[pair]["seeds"] == 3
+    assert {each.method for each in finished(SMALL_COARSE) if not each.passed} == {"kmeans_constant_mirrored"}
 
 
 def test_conclusions__as_accurate_as_the_most_private_published_defence_of_such_accuracy() -> None:
