@@ -77,7 +77,7 @@ def _still_moving(method: str, unsettled: Sequence[Finished]) -> str:
 
 
 def warned_words(rows: Sequence[Row]) -> str:
-    """What trainings found wrong with themselves, each once with its largest figure; empty where nothing."""
+    """What trainings found wrong with themselves, each kind once in the words of one run; empty where nothing."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for each in row.members:

@@ -262,10 +262,12 @@ def scale_of(experiment: Experiment, settings: Settings, *, chinese: bool = Fals
     configs = [each.cell.config for each in experiment.finished]
     networks = "/".join(dict.fromkeys(config.model.name for config in configs))
     known = [config.data.limit or settings.training_images.get(config.data.name) for config in configs]
-    images = "/".join(f"{count:,}" if count else "" for count in dict.fromkeys(known))
+    counts = list(dict.fromkeys(known)) or [None]
     if chinese:
-        return networks, f"{f'{images} 张' if images else '全部'}图像", f"{experiment.epochs} 轮"
-    return networks, f"{images or 'all'} images", f"{experiment.epochs} epochs"
+        images = "/".join(f"{count:,} 张" if count else "全部" for count in counts)
+        return networks, f"{images}图像", f"{experiment.epochs} 轮"
+    images = "/".join(f"{count:,}" if count else "all" for count in counts)
+    return networks, f"{images} images", f"{experiment.epochs} epochs"
 
 
 def side_name(record: Mapping[str, Any], side: str) -> str:

@@ -256,3 +256,17 @@ matrix = { sigma = [0.05] }
     publish(root)
     picture = (root / "results/figures/main-cifar10.svg").read_text()
     assert "black edges" in picture and "mirrored edges" in picture and "no base defence" not in picture
+
+
+def test_front__a_study_of_some_and_of_all_images_says_both(tmp_path: Path) -> None:
+    limited = """
+[[method]]
+name = "noise_few"
+settings = { "surrogate.name" = "none", "data.limit" = 6000 }
+matrix = { sigma = [0.05] }
+"""
+    root = repository(tmp_path, f"{MAIN}{limited}")
+    fill(root, "main-cifar10", lambda cell: (0.9, 0.01) if cell.method == "noise_few" else figures(cell))
+    publish(root)
+    assert "vgg11_bn, all/6,000 images, 60 epochs" in page(root, "main")
+    assert "vgg11_bn，全部/6,000 张图像，60 轮" in (root / "README.zh.md").read_text(encoding="utf-8")
