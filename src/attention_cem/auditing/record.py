@@ -56,9 +56,9 @@ DEFINITIONS = {
     "converged": "more effort would not change the attack's validation MSE by more than 2 %, found by training on "
     "from a restarted learning rate (GAN and searches: by the last quarter of their steps), and no untrained baseline "
     "does better",
-    "calibrated": "the same attack, its inverter trained for 50 epochs at most, on an identity-like client reaches 30 dB "
-    "PSNR (baselines: beats the mean image), and on a constant client comes within 10 % of the mean image without "
-    "beating it by more than 2 %",
+    "calibrated": "the same attack, its inverter trained for 50 epochs at most, on an identity-like client reaches "
+    "30 dB PSNR (baselines: beats the mean image), and on a constant client comes within 10 % of the mean image "
+    "without beating it by more than 2 %",
     "train_test_gap": "MSE on the test images minus MSE on images the attack was fitted to",
     "floor_mse": "MSE on the test images of the mean of the attacker's images: what one who sees nothing gets",
     "floor_waves": "the same by waves: of each band the share of the floor is what stays hidden",
