@@ -30,7 +30,7 @@ def front(root: Path) -> str:
 
 def answer_to(key: str, text: str, *, chinese: bool = False) -> list[str]:
     """Question, ratio, interval, accuracy, verdict and evidence as a page has them; empty where it does not ask."""
-    question = next(each for each in QUESTIONS if each.key == key)
+    question = next(each for each in QUESTIONS if each.key == key and not each.data)
     begins = f"| {(question.words_zh if chinese else question.words).replace('|', BAR)} |"
     row = next((split_row(line) for line in text.splitlines() if line.startswith(begins)), [])
     return [row[0], *re.split(r" ?[(（]", row[1].rstrip(")）")), *row[2:]] if row else []
@@ -38,7 +38,7 @@ def answer_to(key: str, text: str, *, chinese: bool = False) -> list[str]:
 
 def methods_of(key: str, root: Path) -> str:
     """Which methods the index says that the answer is of."""
-    question = next(each for each in QUESTIONS if each.key == key)
+    question = next(each for each in QUESTIONS if each.key == key and not each.data)
     begins = f"| {question.words.replace('|', BAR)}<br>"
     return next(split_row(line)[1] for line in page(root, "README").splitlines() if line.startswith(begins))
 
