@@ -125,14 +125,15 @@ class _Restored(nn.Module):
     """Features as they are released, of those on the challenge's scale."""
 
     origin: Tensor
+    unit: Tensor
 
     def __init__(self, scale: Scale) -> None:
         super().__init__()
-        self.scale = scale
         self.register_buffer("origin", scale.origin)
+        self.register_buffer("unit", scale.unit)
 
     def forward(self, z: Tensor) -> Tensor:
-        return replace(self.scale, origin=self.origin).restored(z)
+        return Scale(self.origin, self.unit).restored(z)
 
 
 @dataclass(frozen=True)
