@@ -17,7 +17,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from attention_cem.attacks.client_recipe import build_client
-from attention_cem.attacks.readings import Reading, Scale, mean_of, on_scale, reading_against, scale_of
+from attention_cem.attacks.readings import Reading, mean_of, on_scale, reading_against
+from attention_cem.attacks.scale import Scale, scale_of
 from attention_cem.attacks.sealed_folder import MANIFEST, SealBrokenError, open_sealed, read_json, sha256_of
 from attention_cem.data.image_set import ImageSet
 from attention_cem.data.pixels import to_float
@@ -104,12 +105,12 @@ class Challenge:
 
     @cached_property
     def scale(self) -> Scale | None:
-        """Where released features lie if that is far from zero, very narrow or very wide; else None.
+        """Where released features lie if that is far from zero, very narrow, very wide or very uneven; else None.
 
-        Without it a client could hide everything from every attack by shrinking z or by moving it away: networks,
-        searches and distances have numbers of their own, of which z must not fall out.
+        Without it a client could hide everything from every attack by shrinking z, by moving it away or by drowning it
+        in louder values: networks, searches and distances have numbers of their own, of which z must not fall out.
         """
-        return scale_of(self.attacker_features())
+        return scale_of(self.attacker_features(), lambda: self.attacker_images().images)
 
     def reading(self, device: torch.device = _CPU) -> Reading:
         """What an attacker makes of the releases of one image, on `scale`; the mean where each image has but one."""

@@ -15,8 +15,8 @@ from attention_cem.attacks.attacker_data import load_attacker_data
 from attention_cem.attacks.base import Attack, AttackResult, Progress, no_progress, rebuilt, seeded
 from attention_cem.attacks.challenge import Challenge
 from attention_cem.attacks.inverter_training import TrainedInverter, TrainingPlan, train_inverter
-from attention_cem.attacks.readings import Scale
 from attention_cem.attacks.receipts import CurvePoint, Receipt
+from attention_cem.attacks.scale import Scale
 from attention_cem.data.layout import prefers_channels_last
 from attention_cem.splitting import ResidualInverter
 
@@ -126,14 +126,16 @@ class _Restored(nn.Module):
 
     origin: Tensor
     unit: Tensor
+    mixing: Tensor | None
 
     def __init__(self, scale: Scale) -> None:
         super().__init__()
         self.register_buffer("origin", scale.origin)
         self.register_buffer("unit", scale.unit)
+        self.register_buffer("mixing", scale.mixing)
 
     def forward(self, z: Tensor) -> Tensor:
-        return Scale(self.origin, self.unit).restored(z)
+        return Scale(self.origin, self.unit, self.mixing).restored(z)
 
 
 @dataclass(frozen=True)

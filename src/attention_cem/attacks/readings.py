@@ -8,19 +8,15 @@ noise that depends on its input, a defence of one's own) the mean is taken: righ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from attention_cem.attacks.scale import Scale
+
 Reading = Callable[[Tensor], Tensor]
 """Releases ``(draws, N, *z)`` → one reading ``(N, *z)``."""
-_USUAL_SPREAD = (0.01, 100.0)
-_USUAL_OFFSET = 100.0  # units from zero
-_UNEVEN = 100.0  # times as loud or as quiet as the coordinate in the middle
-_ROUNDING = 1e-7  # of a value in single precision
-_PEAK = 10.0  # units that a coordinate which is seldom other than its mean may stray
 
 
 def mean_of(releases: Tensor) -> Tensor:
@@ -28,73 +24,8 @@ def mean_of(releases: Tensor) -> Tensor:
     return releases.mean(0)
 
 
-@dataclass(frozen=True, eq=False)
-class Scale:
-    """Where released values lie: what readings are counted from and in.
-
-    Args:
-        origin: ``(*z)`` float64: 0, but where values lie far from it the mean of their channel, or, if they lie far
-            from that too, of their coordinate. A mean of its own at every place would take from z what tells places
-            apart, which a network of convolutions cannot put back.
-        unit: ``(*z)`` float64, how far coordinates stray from their mean: the same for all but those that are very loud
-            or very quiet beside the others.
-    """
-
-    origin: Tensor
-    unit: Tensor
-
-    def counted(self, reading: Tensor) -> Tensor:
-        """A reading ``(N, *z)`` from the origin, in the unit."""
-        there = self.to(reading.device)
-        return ((reading.double() - there.origin) / there.unit).to(reading.dtype)
-
-    def restored(self, counted: Tensor) -> Tensor:
-        """The inverse of `counted`."""
-        there = self.to(counted.device)
-        return (counted.double() * there.unit + there.origin).to(counted.dtype)
-
-    def to(self, device: torch.device) -> Scale:
-        """The same on ``device``."""
-        return Scale(self.origin.to(device), self.unit.to(device))
-
-
-def scale_of(released: Tensor) -> Scale | None:
-    """The scale of released features ``(draws, N, *z)``; None where they lie as networks and distances like it.
-
-    >>> import torch
-    >>> scale_of(torch.tensor([[[0.2], [0.8]]])) is None
-    True
-    >>> scale = scale_of(torch.tensor([[[1000.0, 0.0, 3.0], [1002.0, 1e6, 5.0]]]))
-    >>> scale.counted(torch.tensor([[1003.0, 1e6, 3.0]])), scale.restored(torch.tensor([[2.0, 0.0, 0.0]]))
-    (tensor([[2., 2., 3.]]), tensor([[1003.,    0.,    0.]]))
-    """
-    chunks = released.flatten(0, 1).split(1024)  # features may fill the memory: no second copy of them all
-    count = sum(map(len, chunks))
-    mean = torch.stack([chunk.double().sum(0) for chunk in chunks]).sum(0) / count
-    spread = (torch.stack([(chunk.double() - mean).square().sum(0) for chunk in chunks]).sum(0) / count).sqrt()
-    alive = spread > _ROUNDING * mean.abs()
-    if not alive.any() or not spread.isfinite().all():
-        return None
-    middle = spread[alive].median()
-    uneven = alive & ((spread > _UNEVEN * middle) | (spread < middle / _UNEVEN))
-    peak = torch.stack([(chunk.double() - mean).abs().amax(0) for chunk in chunks]).amax(0)
-    unit = torch.where(uneven, spread.maximum(peak / _PEAK), middle)
-    origin = _origin_of(mean, _USUAL_OFFSET * unit)
-    usual = _USUAL_SPREAD[0] <= float(middle) <= _USUAL_SPREAD[1] and not uneven.any() and not origin.any()
-    return None if usual else Scale(origin, unit)
-
-
-def _origin_of(mean: Tensor, far: Tensor) -> Tensor:
-    """Of coordinates ``(*z)`` with that mean, see `Scale`: what lies nearer than ``far`` stays where it is."""
-    origin = torch.zeros_like(mean)
-    of_channel = mean.flatten(1).mean(1).view(-1, *[1] * (mean.ndim - 1)) if mean.ndim > 1 else mean
-    for nearer in (of_channel.expand_as(mean), mean):
-        origin = torch.where((mean - origin).abs() > far, nearer, origin)
-    return origin
-
-
 def on_scale(reading: Reading, scale: Scale, device: torch.device) -> Reading:
-    """The same reading of releases on ``device``, from the scale's origin and in its unit."""
+    """The same reading of releases on ``device``, on that scale."""
     there = scale.to(device)  # once: readings are made at every step
     return lambda releases: there.counted(reading(releases))
 

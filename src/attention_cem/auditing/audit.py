@@ -126,7 +126,7 @@ def audit_into(
     if challenge.test_draws > 1:
         extra["releases"] = challenge.test_draws  # attacks kept from before these were read together are run again
     if challenge.scale is not None:
-        extra["scale"] = "origin and units"  # and so are those from before coordinates had units of their own
+        extra["scale"] = "origin, units and mixing"  # and so are those from before what is loud was made quieter
     made_from: dict[str, str] = {}
     for name, attack in spent.attacks:
         start = getattr(attack, "start_from", None)  # what it was made from, too
