@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import Ridge
 from torch import nn
 
@@ -48,11 +49,29 @@ def test_ridge__with_fewer_and_with_more_images_than_coordinates_is_that_of_scik
     z, x = own.training_features().double().numpy(), to_float(own.images).flatten(1).double().numpy()
     unseen, truth = own.validation_features.double().numpy(), own.validation_images.flatten(1).double().numpy()
     centre, unit = z.mean(0), z.std(0)
-    for strength, point in zip((1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0), ours.receipt.curve, strict=False):
+    strengths = [10.0**power for power in range(-10, 2)]
+    for strength, point in zip(strengths, ours.receipt.curve, strict=False):
         oracle = Ridge(strength * len(z)).fit((z - centre) / unit, x)  # an input in standard units has variance 1
         expected = np.mean((oracle.predict((unseen - centre) / unit).clip(0, 1) - truth) ** 2)
         assert point.mse == pytest.approx(expected, rel=1e-4)
-    assert len(ours.receipt.curve) == 7  # and the mean image
+    assert len(ours.receipt.curve) == len(strengths) + 1  # and the mean image
+
+
+def test_ridge__no_linear_map_hides_from_it_however_loud_some_of_its_directions(tmp_path: Path) -> None:
+    data = small_data(train=400)
+
+    def found(gain: float) -> float:
+        layer = nn.Linear(48, 48)
+        along = nn.functional.normalize(torch.randn(48, generator=torch.Generator().manual_seed(0)), dim=0)
+        with torch.no_grad():
+            layer.weight.copy_(torch.eye(48) + (gain - 1) * torch.outer(along, along))
+            layer.bias.zero_()
+        client = nn.Sequential(shrinking_client(), layer)
+        challenge = challenge_for(tmp_path / str(gain), client, DefenceStack([]), data)
+        challenge.__dict__["scale"] = None  # which would undo it first
+        return test_mse(RidgeAttack(random_features=0).run(challenge, device=CPU), data)
+
+    assert found(1e4) < 1.1 * found(1.0) < 0.5 * floor_mse(data)
 
 
 def test_ridge__random_features_do_no_harm(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +17,7 @@ from attention_cem.attacks.baselines import Guess, choose_guess
 from attention_cem.attacks.challenge import Challenge
 from attention_cem.data import to_float
 
-_STRENGTHS = tuple(10.0**power for power in (-4, -3, -2, -1, 0, 1))
+_STRENGTHS = tuple(10.0**power for power in range(-10, 2))  # the weak ones find what is drowned by what is loud
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class RidgeAttack(Attack):
     .. math:: \hat x = \bar x + W^\top(\phi(z)-\bar\phi), \qquad
         W = (C_{\phi\phi}+\alpha I)^{-1}C_{\phi x}, \qquad \phi(z) = [z, \cos(\Omega z + b)]
 
-    with α chosen on the attack's own validation images; infinite α, the mean image, is among the choices.
+    with α chosen on the attack's own validation images; infinite α, the mean image, is among the choices. In double
+    precision: whatever linear map a client applies to z, however loud some directions of it, is undone.
 
     Args:
         random_features: so many cosines join z; 0 for a linear attack.
@@ -40,8 +42,9 @@ class RidgeAttack(Attack):
     rebuilds_unseen: ClassVar[bool] = False  # with fewer images than coordinates it cannot, whatever z shows
 
     def settings(self) -> dict[str, Any]:
-        """Sizes."""
-        return {"kind": self.kind, "random_features": self.random_features, "most_inputs": self.most_inputs}
+        """Sizes, and the strengths to choose from."""
+        sizes = {"random_features": self.random_features, "most_inputs": self.most_inputs}
+        return {"kind": self.kind, **sizes, "strengths": list(_STRENGTHS)}
 
     def run(
         self,
@@ -63,12 +66,12 @@ class RidgeAttack(Attack):
         def guess_with(strength: float) -> Guess:
             def guess(z: Tensor) -> Tensor:
                 rebuilt = mean_pixels + solution.apply(lift(z.flatten(1)) - mean_input, strength)
-                return rebuilt.clamp(0, 1).view(-1, *shape)
+                return rebuilt.clamp(0, 1).float().view(-1, *shape)
 
             return guess
 
         def mean_image(z: Tensor) -> Tensor:
-            return mean_pixels.view(shape).expand(len(z), *shape)
+            return mean_pixels.float().view(shape).expand(len(z), *shape)
 
         guesses: dict[Any, Guess] = {strength: guess_with(strength) for strength in _STRENGTHS}
         guesses[math.inf] = mean_image
@@ -85,14 +88,14 @@ class _Lift:
         width = features.shape[1]
         self.projection: Tensor | None = None
         if width > most_inputs:
-            self.projection = torch.randn(width, most_inputs, device=features.device) / most_inputs**0.5
+            self.projection = torch.randn(width, most_inputs, device=features.device).double() / most_inputs**0.5
             width = most_inputs
         # frequencies at which typical distances between standardised features turn the cosine by about one
-        self.frequency = torch.randn(width, random_features, device=features.device) / (2 * width) ** 0.5
-        self.phase = 2 * math.pi * torch.rand(random_features, device=features.device)
+        self.frequency = torch.randn(width, random_features, device=features.device).double() / (2 * width) ** 0.5
+        self.phase = 2 * math.pi * torch.rand(random_features, device=features.device).double()
 
     def __call__(self, z: Tensor) -> Tensor:
-        inputs = (z - self.mean) / self.spread
+        inputs = ((z - self.mean) / self.spread).double()
         if self.projection is not None:
             inputs = inputs @ self.projection
         return torch.cat([inputs, math.sqrt(2) * torch.cos(inputs @ self.frequency + self.phase)], 1)
@@ -112,14 +115,15 @@ class _Solution:
     def apply(self, inputs: Tensor, strength: float) -> Tensor:
         """Inputs ``(N, D)``, centred, times W: ``(N, P)``; W itself is never made."""
         mean_variance = self.scale.sum() / len(self.basis)
-        return (inputs @ self.basis / (self.scale + strength * mean_variance.clamp_min(1e-12))) @ self.along
+        return (inputs @ self.basis / (self.scale + strength * mean_variance.clamp_min(1e-30))) @ self.along
 
 
 def _solved(lift: _Lift, features: Tensor, data: AttackerData) -> tuple[Tensor, Tensor, _Solution]:
     """Means ``(D,)`` and ``(P,)`` of inputs and pixels, and the ridge regression between them."""
     count = len(features)
     width, pixels = lift(features[:1]).shape[1], data.images[0].numel()
-    mean_input, mean_pixels = features.new_zeros(width), features.new_zeros(pixels)
+    zeros = partial(torch.zeros, dtype=torch.float64, device=features.device)
+    mean_input, mean_pixels = zeros(width), zeros(pixels)
     for z, images in zip(features.split(2048), data.images.split(2048), strict=True):
         mean_input += lift(z).sum(0) / count
         mean_pixels += to_float(images).flatten(1).sum(0) / count
@@ -127,9 +131,9 @@ def _solved(lift: _Lift, features: Tensor, data: AttackerData) -> tuple[Tensor, 
         # the same W by way of images × images: (AᵀA + αI)⁻¹Aᵀ = Aᵀ(AAᵀ + αI)⁻¹
         inputs = (lift(features) - mean_input) / count**0.5
         scale, axes = torch.linalg.eigh(inputs @ inputs.T)
-        shared = (to_float(data.images).flatten(1) - mean_pixels) / count**0.5
+        shared = (to_float(data.images).flatten(1).double() - mean_pixels) / count**0.5
         return mean_input, mean_pixels, _Solution(inputs.T @ axes, scale.clamp_min(0), axes.T @ shared)
-    covariance, shared = features.new_zeros(width, width), features.new_zeros(width, pixels)
+    covariance, shared = zeros(width, width), zeros(width, pixels)
     for z, images in zip(features.split(2048), data.images.split(2048), strict=True):
         inputs = lift(z) - mean_input
         covariance += inputs.T @ inputs / count
