@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Any
 
 from attention_cem.studies import compare
@@ -19,6 +19,8 @@ ENVELOPE = (
     "{name}: at each accuracy and seed the best that runs of {methods}, or mixtures of two, have. The choice is made "
     "on the test figures, because stored results have no MSE on validation images: an envelope that favours {name}"
 )
+SLOWEST = "0-3"
+"""The band of waves that a client blind to the 4 × 4 slowest does not see."""
 NamedSide = tuple[str, Members]
 """Name of a side, and its results by method."""
 
@@ -111,6 +113,28 @@ def _ssim(read: Iterable[Sequence[tuple[Finished, float]]]) -> float | None:
     return fmean(by_seed)
 
 
+def _finer_gain(
+    read_a: Sequence[Sequence[tuple[Finished, float]]], read_b: Sequence[Sequence[tuple[Finished, float]]]
+) -> float | None:
+    """The MSE ratio without the slowest waves, of the runs that an MSE was read from; geometric mean over seeds.
+
+    None where a run does not say in which waves its error is, or images have no finer ones.
+    """
+    ratios = []
+    for sides in zip(read_a, read_b, strict=True):
+        finer = [0.0, 0.0]
+        for side, shares in enumerate(sides):
+            for each, share in shares:
+                bands = dict(each.result.get("waves") or {})
+                if bands.pop(SLOWEST, None) is None or not bands:
+                    return None
+                finer[side] += share * sum(bands.values())
+        if min(finer) <= 0:
+            return None
+        ratios.append(finer[0] / finer[1])
+    return geometric_mean(ratios)
+
+
 def _undefended(read: Iterable[Sequence[tuple[Finished, float]]], members: Members) -> float:
     """The share that runs without a surrogate have which are not the side's own; mean over seeds."""
     return fmean(sum(share for each, share in shares if each.method not in members) for shares in read)
@@ -169,6 +193,7 @@ def _short(at: AtAccuracy, of_a: Members, of_b: Members, at_least: bool) -> dict
         "outcome": at.matched.outcome,
         "ssim_a": _ssim(read_a),
         "ssim_b": _ssim(read_b),
+        "finer_gain": _finer_gain(read_a, read_b),
         "undefended_share": {"a": _undefended(read_a, of_a), "b": _undefended(read_b, of_b)},
     }
 

@@ -39,6 +39,8 @@ DEFINITIONS = {
     "mse": "the audit's headline: lowest mean MSE over attacks on test images; higher is more private",
     "mse_gain": "MSE of a over MSE of b at equal accuracy: each seed's efficient points, read by straight lines "
     "between them and the run without a surrogate, never beyond them; geometric mean over the seeds both have",
+    "finer_gain": "the same ratio of the runs that both were read from, without the 4×4 slowest cosine waves of an "
+    "image, which a blind client does not see; null where a run does not say in which waves its error is",
     "ci95": "95 % Student's t interval over seeds, on log ratios; null with fewer than two seeds",
     "accuracy_from": "the first accuracy of the study file that all seeds of both methods cover, otherwise the lowest "
     "that they all cover",

@@ -16,7 +16,7 @@ from tests.studies.publishing import ROOT, summary
 SETTINGS = read_settings(ROOT)
 MIRRORED = "main-mirrored-cifar10"
 STACKED = "stacked-cifar10"
-SMALL, SMALL_COARSE = "small-cifar10", "small-cifar100-coarse"
+SMALL, SMALL_COARSE, FACES = "small-cifar10", "small-cifar100-coarse", "small-lfw158"
 FINALISTS = "finalists-mirrored-cifar10"
 FINE, COARSE = "data-cifar100", "data-cifar100-coarse"
 ACCURATE, ADVERSARY = "stacked-accurate-cifar10", "stacked-adversary-cifar10"
@@ -50,7 +50,7 @@ def outcomes(study: str) -> set[str]:
 def test_conclusions__every_sensitivity_study_has_one_and_no_typed_figure() -> None:
     page = next(page for page in SETTINGS.pages if page.name == "sensitivity")
     studies = {file.stem for file in (ROOT / "studies").glob("*.toml") if SETTINGS.page_of(file.stem) == page}
-    elsewhere = {MIRRORED, SMALL, SMALL_COARSE, STACKED, FINALISTS, FINE, COARSE, ACCURATE, ADVERSARY}
+    elsewhere = {MIRRORED, SMALL, SMALL_COARSE, FACES, STACKED, FINALISTS, FINE, COARSE, ACCURATE, ADVERSARY}
     assert set(SETTINGS.conclusions) == studies | elsewhere and any(name.startswith("defect-") for name in studies)
     assert not any(sign.isdigit() for both in SETTINGS.conclusions.values() for words in both for sign in words)
     for study, (words, words_zh) in SETTINGS.conclusions.items():
@@ -227,6 +227,22 @@ def test_conclusions__small_network_on_coarse_classes() -> None:
     ):
         assert found[pair]["outcome"] == "no difference shown" and found[pair]["seeds"] == 3
     assert {each.method for each in finished(SMALL_COARSE) if not each.passed} == {"kmeans_constant_mirrored"}
+
+
+def test_conclusions__faces_on_a_small_network() -> None:
+    ours, baselines = "sound_mirrored", ("noise_mirrored", "kmeans_constant_mirrored")
+    results = [each for each in finished(FACES) if each.method in (ours, *baselines)]
+    assert {each.seed for each in results} == {0, 1, 2} and {each.budget for each in results} == {"compact"}
+    for seed in (0, 1, 2):
+        mine = [each for each in results if (each.method, each.seed) == (ours, seed)]
+        theirs = [each.result for each in results if each.method != ours and each.seed == seed]
+        most = min(mine, key=lambda each: each.cell.config.defence["linear_leakage"]["weight"]).result
+        assert len(mine) == 2 and len(theirs) == 3
+        assert all(most["accuracy"] > each["accuracy"] and most["mse"] > each["mse"] for each in theirs)
+    assert {each.method for each in results if each.passed} == {ours}
+    assert all(each.passed for each in results if each.method == ours)
+    record = summary(ROOT)["comparisons_by_study"][FACES]["lfw158"]["sound_mirrored_vs_kmeans_best_mirrored"]
+    assert record["outcome"] == "better" and record["mse_gain"] > 2 * record["finer_gain"] > 2
 
 
 def test_conclusions__as_accurate_as_the_most_private_published_defence_of_such_accuracy() -> None:

@@ -33,7 +33,7 @@ def answer_to(key: str, text: str, *, chinese: bool = False) -> list[str]:
     question = next(each for each in QUESTIONS if each.key == key and not each.data)
     begins = f"| {(question.words_zh if chinese else question.words).replace('|', BAR)} |"
     row = next((split_row(line) for line in text.splitlines() if line.startswith(begins)), [])
-    return [row[0], *re.split(r" ?[(（]", row[1].rstrip(")）")), *row[2:]] if row else []
+    return [row[0], *re.split(r" ?[(（]", row[1].rstrip(")）")), *row[3:]] if row else []
 
 
 def methods_of(key: str, root: Path) -> str:
