@@ -245,6 +245,16 @@ def test_conclusions__faces_on_a_small_network() -> None:
     assert record["outcome"] == "better" and record["mse_gain"] > 2 * record["finer_gain"] > 2
 
 
+def test_handbook__most_of_what_ours_hides_more_are_the_slowest_waves() -> None:
+    found = summary(ROOT)["comparisons"]
+    alike = "sound_mirrored_vs_kmeans_best_mirrored"
+    for data in ("cifar10", "cifar100", "cifar100_coarse", "lfw158"):
+        record = found[data][alike]
+        assert record["outcome"] == "better" and 1 < record["finer_gain"] < 1 + (record["mse_gain"] - 1) / 2
+    tiny = found["tinyimagenet20"]["sound_vs_kmeans_best"]
+    assert tiny["finer_gain"] < 1 < tiny["mse_gain"]
+
+
 def test_conclusions__as_accurate_as_the_most_private_published_defence_of_such_accuracy() -> None:
     runs = finished(ACCURATE)
     assert {each.seed for each in runs} == {0, 1, 2} and {each.budget for each in runs} == {"screening"}
