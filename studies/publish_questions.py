@@ -79,6 +79,13 @@ QUESTIONS = (
         proof=True,
     ),
     Question(
+        "blind_kmeans_constant_mirrored_vs_kmeans_constant_mirrored",
+        "Faces: what the blind client alone gives k-means CEM, with it against without",
+        "人脸：单是盲客户端给 k-means CEM 的增益，用与不用相比",
+        data="lfw158",
+        proof=True,
+    ),
+    Question(
         "sound_mirrored_vs_kmeans_best_mirrored",
         "CIFAR-100, 100 classes: the default recipe against k-means CEM, trained alike",
         "CIFAR-100，100 类：默认做法对 k-means CEM，训练方式相同",
@@ -121,14 +128,6 @@ QUESTIONS = (
         "CIFAR-100, 100 classes, black edges, against k-means CEM at its best",
         "CIFAR-100，100 类，黑色边缘，对最好的 k-means CEM",
         data="cifar100",
-    ),
-    Question(
-        "sound_mirrored_vs_blind_kmeans_constant_mirrored",
-        "Faces, without the blind client: against k-means CEM behind the same one",
-        "人脸，除去盲客户端之后：对用同一盲客户端的 k-means CEM",
-        data="lfw158",
-        front=False,
-        proof=True,
     ),
     Question(
         "sound_attention_mirrored_vs_sound_mirrored",

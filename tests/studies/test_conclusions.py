@@ -243,6 +243,21 @@ def test_conclusions__faces_on_a_small_network() -> None:
     assert all(each.passed for each in results if each.method == ours)
     record = summary(ROOT)["comparisons_by_study"][FACES]["lfw158"]["sound_mirrored_vs_kmeans_best_mirrored"]
     assert record["outcome"] == "better" and record["mse_gain"] > 2 * record["finer_gain"] > 2
+    blind = "blind_kmeans_constant_mirrored"
+    found = summary(ROOT)["comparisons_by_study"][FACES]["lfw158"]
+    assert f"{ours}_vs_{blind}" not in found, "no accuracy is covered by all seeds of both"
+    assert found[f"{blind}_vs_kmeans_constant_mirrored"]["mse_gain"] == pytest.approx(record["mse_gain"], rel=0.1)
+    milder = [
+        [each.result for each in finished(FACES) if each.method == method and strength(each) == 0.3]
+        for method, strength in (
+            (ours, lambda each: each.cell.config.defence["linear_leakage"]["weight"]),
+            (blind, lambda each: each.cell.lambd),
+        )
+    ]
+    for figure, apart in (("accuracy", 0.01), ("mse", 0.001)):
+        mine, theirs = (fmean(each[figure] for each in results) for results in milder)
+        assert mine == pytest.approx(theirs, abs=apart)
+    assert [len(results) for results in milder] == [3, 3]
 
 
 def test_handbook__most_of_what_ours_hides_more_are_the_slowest_waves() -> None:
