@@ -126,16 +126,16 @@ class _Restored(nn.Module):
 
     origin: Tensor
     unit: Tensor
-    mixing: Tensor | None
+    unmixing: Tensor | None
 
     def __init__(self, scale: Scale) -> None:
         super().__init__()
         self.register_buffer("origin", scale.origin)
         self.register_buffer("unit", scale.unit)
-        self.register_buffer("mixing", scale.mixing)
+        self.register_buffer("unmixing", scale.unmixing)
 
     def forward(self, z: Tensor) -> Tensor:
-        return Scale(self.origin, self.unit, self.mixing).restored(z)
+        return Scale(self.origin, self.unit, unmixing=self.unmixing).restored(z)
 
 
 @dataclass(frozen=True)

@@ -40,11 +40,13 @@ class Scale:
         unit: ``(*z)`` float64, how far coordinates stray from their mean: the same for all but loud ones.
         mixing: ``(C, C)`` float64, symmetric: makes loud directions among the channels, which may be mixed into all of
             them, as quiet as the others; else None.
+        unmixing: its inverse.
     """
 
     origin: Tensor
     unit: Tensor
     mixing: Tensor | None = None
+    unmixing: Tensor | None = None
 
     def counted(self, reading: Tensor) -> Tensor:
         """A reading ``(N, *z)`` on this scale."""
@@ -55,14 +57,14 @@ class Scale:
     def restored(self, counted: Tensor) -> Tensor:
         """The inverse of `counted`."""
         there, values = self.to(counted.device), counted.double()
-        if there.mixing is not None:
-            values = _mixed(values, torch.linalg.inv(there.mixing))
+        if there.unmixing is not None:
+            values = _mixed(values, there.unmixing)
         return (values * there.unit + there.origin).to(counted.dtype)
 
     def to(self, device: torch.device) -> Scale:
         """The same on ``device``."""
-        mixing = None if self.mixing is None else self.mixing.to(device)
-        return Scale(self.origin.to(device), self.unit.to(device), mixing)
+        mixing, unmixing = (None if each is None else each.to(device) for each in (self.mixing, self.unmixing))
+        return Scale(self.origin.to(device), self.unit.to(device), mixing, unmixing)
 
 
 def scale_of(released: Tensor, images: Callable[[], Tensor]) -> Scale | None:
@@ -122,11 +124,11 @@ def _quieter(mean: Tensor, spread: Tensor, alive: Tensor, z: Tensor) -> Iterator
             yield scale
         mixing = _mixing_of(scale.counted(z), share)
         if mixing is not None:
-            yield replace(scale, mixing=mixing)
+            yield replace(scale, mixing=mixing[0], unmixing=mixing[1])
 
 
-def _mixing_of(values: Tensor, share: float) -> Tensor | None:
-    """What `Scale` mixes channels of values ``(N, *z)`` with; None where no direction among them is loud."""
+def _mixing_of(values: Tensor, share: float) -> tuple[Tensor, Tensor] | None:
+    """What `Scale` mixes channels of values ``(N, *z)`` with, and its inverse; None where no direction is loud."""
     by_channel = _channels_last(values - values.mean(0)).flatten(0, -2)
     if by_channel.shape[1] > _MOST_CHANNELS:
         return None
@@ -136,7 +138,8 @@ def _mixing_of(values: Tensor, share: float) -> Tensor | None:
     loud = spread > _LOUD * usual
     if not loud.any():
         return None
-    return (directions / torch.where(loud, spread, usual)) @ directions.T
+    unit = torch.where(loud, spread, usual)
+    return (directions / unit) @ directions.T, (directions * unit) @ directions.T
 
 
 def _error_in_closed_form(values: Tensor, pixels: Tensor) -> float:
