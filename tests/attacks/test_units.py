@@ -119,6 +119,17 @@ def test_scale__what_is_loud_and_tells_of_the_image_stays_as_loud() -> None:
     assert scale is None
 
 
+@pytest.mark.parametrize("loud", [False, True])
+def test_scale__features_that_vary_only_beside_the_images_it_is_tried_on_are_no_error(loud: bool) -> None:
+    released = torch.zeros(1, 3000, 4)
+    released[0, 1::3] = torch.rand(1000, 4)  # of 3000 images every third is tried, from the first on
+    if loud:
+        released[0, 1::3, 0] *= 1e4
+    scale = scale_of(released, lambda: torch.zeros(3000, 1, 2, 2, dtype=torch.uint8))
+    assert (scale is not None) is loud, "moved, since it lies far from zero"
+    assert scale is None or len(scale.unit.unique()) == 1, "and not made quieter: nothing says that it drowns anything"
+
+
 @pytest.mark.parametrize("shape", [(6,), (5, 6), (6, 4, 4)])
 def test_scale__a_loud_mixture_of_channels_is_told_apart_and_put_back(shape: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(0)

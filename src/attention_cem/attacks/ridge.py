@@ -28,7 +28,7 @@ class RidgeAttack(Attack):
         W = (C_{\phi\phi}+\alpha I)^{-1}C_{\phi x}, \qquad \phi(z) = [z, \cos(\Omega z + b)]
 
     with α chosen on the attack's own validation images; infinite α, the mean image, is among the choices. In double
-    precision: whatever linear map a client applies to z, however loud some directions of it, is undone.
+    precision: from its linear part no linear map hides a z that is not projected, however loud some directions are.
 
     Args:
         random_features: so many cosines join z; 0 for a linear attack.

@@ -23,7 +23,7 @@ _OTHERS = (0.5, 0.1)  # which of the others: the one in the middle, or a quiet o
 _ROUNDING = 1e-7  # of a value in single precision
 _HEARD = 1e-6  # of the loudest direction: what is quieter is its rounding
 _MOST_CHANNELS = 2048
-_MOST_VALUES = 2**27  # of the images that scales are tried on
+_MOST_VALUES = 2**25  # of the images that scales are tried on
 _MOST_IMAGES, _LEAST_IMAGES = 1000, 20
 _STRENGTHS = tuple(10.0**power for power in range(-4, 1))
 _BETTER = 0.9
@@ -134,7 +134,10 @@ def _mixing_of(values: Tensor, share: float) -> tuple[Tensor, Tensor] | None:
         return None
     variance, directions = torch.linalg.eigh(by_channel.T @ by_channel / len(by_channel))
     spread = variance.clamp_min(0).sqrt()
-    usual = _of_others(spread[spread > _HEARD * spread[-1]], share)
+    heard = spread[spread > _HEARD * spread[-1]]
+    if not len(heard):  # these images all have the same features, others have not
+        return None
+    usual = _of_others(heard, share)
     loud = spread > _LOUD * usual
     if not loud.any():
         return None
@@ -149,7 +152,7 @@ def _error_in_closed_form(values: Tensor, pixels: Tensor) -> float:
     known, target = flat[~held] - flat[~held].mean(0), pixels[~held] - pixels[~held].mean(0)
     asked, wanted = flat[held] - flat[~held].mean(0), pixels[held] - pixels[~held].mean(0)
     alike, to_asked = known @ known.T, asked @ known.T
-    size = alike.diagonal().mean().clamp_min(torch.finfo(alike.dtype).tiny) * torch.eye(len(alike), dtype=alike.dtype)
+    size = alike.diagonal().mean().clamp_min(1e-30) * torch.eye(len(alike), dtype=alike.dtype)
     guesses = (to_asked @ torch.linalg.solve(alike + strength * size, target) for strength in _STRENGTHS)
     return min(float((guess - wanted).square().mean()) for guess in guesses)
 
