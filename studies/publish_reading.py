@@ -17,7 +17,7 @@ from studies.publish_settings import Settings, matches
 from studies.publish_stamps import orphans, result_files, study_files
 
 _REPEATED = ("accuracy", "mse")
-_INVERTERS = ("inverter", "inverter_large", "inverter_wide", "inverter_augmented")
+_INVERTERS = ("inverter", "inverter_large")
 
 
 @dataclass(frozen=True)
@@ -212,8 +212,8 @@ def _checked(path: Path) -> dict[str, Any]:
 def _with_worst_case(result: dict[str, Any]) -> dict[str, Any]:
     """The result with the lowest of its passing inverters as worst case.
 
-    Audits once chose among these by the fewer images that an optimisation rebuilt; the error by waves is not stored of
-    another attack than they chose.
+    Audits once chose among these two by the fewer images that an optimisation rebuilt; the error by waves is not stored
+    of another attack than they chose.
     """
     passing = {
         name: entry

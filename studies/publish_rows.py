@@ -14,10 +14,12 @@ from studies.publish_reading import Experiment
 
 FIRST_ATTACKS = (
     "inverter_small",
+    "inverter_small_augmented",
     "inverter",
     "inverter_large",
-    "inverter_wide",
     "inverter_augmented",
+    "inverter_large_augmented",
+    "inverter_wide_augmented",
     "inverter_from_adversary",
     "gan_inverter",
     "optimisation",

@@ -374,7 +374,7 @@ def test_thorough__shares_its_calibrations_with_a_standard_audit(tmp_path: Path)
         name: {each: attack.for_calibration().settings() for each, attack in named_budget(name, challenge).attacks}
         for name in ("standard", "thorough")
     }
-    for name in ("inverter", "inverter_large"):
+    for name in ("inverter", "inverter_augmented", "inverter_large_augmented"):
         assert asked["thorough"][name] == asked["standard"][name]
     for settings in asked["thorough"].values():
         plan = settings.get("plan")
@@ -387,10 +387,36 @@ def test_compact__is_probed_and_trains_on_from_the_adversary_for_as_long(tmp_pat
     adversary = AdversarialInverter(weight=1.0, z_shape=(12, 8, 8), image_shape=(3, 16, 16), width=4, blocks=0)
     fought = challenge_for(tmp_path / "fought", identity_client(), DefenceStack([GaussianNoise(0.1), adversary]), data)
     attacks = dict(named_budget("compact", fought).attacks)
-    assert list(attacks)[-2:] == ["inverter_small", "inverter_from_adversary"]
-    small, tuned = attacks["inverter_small"], attacks["inverter_from_adversary"]
+    assert list(attacks)[-2:] == ["inverter_small_augmented", "inverter_from_adversary"]
+    small, tuned = attacks["inverter_small_augmented"], attacks["inverter_from_adversary"]
     assert isinstance(small, InverterAttack) and isinstance(tuned, InverterAttack)
     assert small.plan.probe and small.plan == tuned.plan and (tuned.width, tuned.start) == (4, "adversary")
+
+
+@pytest.mark.parametrize("name", ["compact", "standard", "thorough"])
+def test_named_budget__whoever_has_the_client_trains_on_augmented_images_too(tmp_path: Path, name: str) -> None:
+    """On VGG-11 an inverter that did not had a passing receipt at .034 where one that did found .029."""
+    data = small_data(train=60, test=20)
+    adversary = AdversarialInverter(weight=1.0, z_shape=(12, 8, 8), image_shape=(3, 16, 16), width=4, blocks=0)
+    stack = DefenceStack([GaussianNoise(0.1), adversary])
+    owned = dict(named_budget(name, challenge_for(tmp_path / "white", identity_client(), stack, data)).attacks)
+    for each, attack in owned.items():
+        assert getattr(attack, "augment", False) or not each.endswith("_augmented"), each
+        start = getattr(attack, "start_from", None)
+        assert start is None or start in owned, f"{each} starts from {start}, which is not run"
+    widest = max(getattr(attack, "width", 0) for attack in owned.values())
+    for each, attack in owned.items():
+        strong = getattr(attack, "width", 0) == widest or each in ("gan_inverter", "inverter_from_adversary")
+        assert not strong or getattr(attack, "augment", False), each
+
+    black = challenge_for(tmp_path / "black", identity_client(), noise(0.1), data, white_box=False)
+    stored_only = dict(named_budget(name, black).attacks)
+    assert stored_only, "nothing left"
+    for each, attack in stored_only.items():
+        assert not each.endswith("_augmented") and not getattr(attack, "augment", False)
+        start = getattr(attack, "start_from", None)
+        assert start is None or start in stored_only
+    assert len({each.settings()["kind"] + str(each.settings().get("width")) for each in stored_only.values()}) >= 4
 
 
 def test_named_budget__compiled_is_every_inverter_and_no_calibration(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ class GanInverterAttack(Attack):
         adversarial_weight: w.
         lr: learning rate of both networks.
         start_from: name of the earlier attack whose inverter is refined; it is trained here if there is none.
+        augment: train on random crops and mirrors (white-box only).
     """
 
     plan: TrainingPlan = field(default_factory=TrainingPlan)
@@ -78,6 +79,7 @@ class GanInverterAttack(Attack):
     adversarial_weight: float = 1e-3
     lr: float = 2e-4
     start_from: str = "inverter"
+    augment: bool = False
 
     kind: ClassVar[str] = "gan_inverter"
 
@@ -104,9 +106,9 @@ class GanInverterAttack(Attack):
         earlier = self.start_from
         if start is None or not start.state:
             earlier = ""  # trained here: what is kept of it is this attack's own
-            plain = InverterAttack(self.plan, self.width, self.blocks)
-            start = plain.run(challenge, device=device, seed=seed, progress=progress)
-        data = load_attacker_data(challenge, device)
+            first_try = InverterAttack(self.plan, self.width, self.blocks, augment=self.augment)
+            start = first_try.run(challenge, device=device, seed=seed, progress=progress)
+        data = load_attacker_data(challenge, device, augment=self.augment)
         network = inverter_from(start, challenge, device).requires_grad_(True)
         first = float(validation_mse(network, data.validation_features, data.validation_images))
         parameters = sum(parameter.numel() for parameter in network.parameters())
