@@ -31,6 +31,7 @@ def publish(root: Path) -> list[str]:
     """
     # Here, so that asking for stale pages does not wait for them.
     from attention_cem.training.files import write_atomically
+    from studies.publish_augmented import augmented_gain
     from studies.publish_benchmarks import cost_figures
     from studies.publish_comparisons import compare_experiment, headline, missing_of
     from studies.publish_cost import cost_page
@@ -55,7 +56,8 @@ def publish(root: Path) -> list[str]:
     comparisons = headline(compared, settings)
     answers = answers_to(QUESTIONS, compared, comparisons, settings.data[0])
     missing = missing_of(compared, settings, comparisons, studies)
-    targets = targets_of(root, settings, experiments, compared, comparisons, missing)
+    more_found = augmented_gain(root)
+    targets = targets_of(root, settings, experiments, compared, comparisons, missing, more_found)
     cost = cost_figures(root)
     summary = summary_of(
         studies=studies,
@@ -82,7 +84,7 @@ def publish(root: Path) -> list[str]:
     texts = {name: stamped_text(body, inputs[name]) for name, body in pages.items()}
     texts[SUMMARY] = stamped_json(summary, inputs[SUMMARY])
     for name, chinese in zip(FRONTS, (False, True), strict=True):
-        block = front_block(experiments, compared, answers, targets, settings, pictures, chinese=chinese)
+        block = front_block(experiments, compared, answers, targets, settings, pictures, more_found, chinese=chinese)
         texts[name] = with_block(
             (root / name).read_text(encoding="utf-8"), stamped_text(block, inputs[name]), name=name
         )

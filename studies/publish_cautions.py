@@ -30,6 +30,7 @@ def cautions(
     (name_a, of_a), (name_b, of_b) = sides
     return [
         *_never_learned(runs),
+        *_without_augmented(runs),
         *_without_receipt(runs),
         *_few_seeds(found),
         *(f"seed {seed} is left out: {reason}" for seed, reason in found.left_out.items()),
@@ -44,6 +45,12 @@ def _never_learned(runs: Sequence[Finished]) -> list[str]:
     """They count as every other: who leaves a seed out because of its figures can show anything."""
     never = sum(each.never_learned for each in runs)
     return [f"{never} of {len(runs)} runs never learned (accuracy at chance)"] if never else []
+
+
+def _without_augmented(runs: Sequence[Finished]) -> list[str]:
+    plain = sum(not each.augmented for each in runs)
+    told = f"{plain} of {len(runs)} runs were attacked without augmented images, which find more of ours"
+    return [told] if plain else []
 
 
 def _without_receipt(runs: Sequence[Finished]) -> list[str]:

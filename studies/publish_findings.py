@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from studies.publish_comparisons import Compared
-from studies.publish_questions import side_name
+from studies.publish_questions import audit_words, side_name
 from studies.publish_settings import Finding, Settings
 from studies.publish_tables import interval, verdict, verdict_across
 
@@ -40,5 +40,4 @@ def _told(record: Mapping[str, Any]) -> str:
     ends = interval(record["ci95"], at_least=record["at_least"], digits=2)
     gain = f"{'≥ ' * record['at_least']}{record['mse_gain']:.2f}×"
     names = " / ".join(f"`{side_name(record, side)}`" for side in "ab")
-    audit = f"`{record['study']}`, {' and '.join(record['budgets'])} audit"
-    return f"{gain} ({ends}), {verdict_across(record)}: {names}, {audit}"
+    return f"{gain} ({ends}), {verdict_across(record)}: {names}, `{record['study']}`, {audit_words(record)}"

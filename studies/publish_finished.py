@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from attention_cem.auditing.budgets import AUGMENTED
 from attention_cem.data import known_data, lookup_data
 from attention_cem.studies import Cell
 from attention_cem.training.chance_alarm import NOTHING_LEARNED
@@ -91,9 +92,17 @@ class Finished:
         return self.result.get("cost") or {}
 
     @property
+    def augmented(self) -> bool:
+        """Whether some attack also trained on cropped and mirrored images, as whoever has the client can."""
+        return any(str(name).endswith(AUGMENTED) for name in self.result.get("attacks") or {})
+
+    @property
     def passed(self) -> bool:
-        """Whether its audit stands on a passing receipt."""
-        return self.result.get("receipt_ok") is True
+        """Whether its audit stands on a passing receipt.
+
+        One without augmented images does not: what they find more, no receipt of the others shows.
+        """
+        return self.result.get("receipt_ok") is True and self.augmented
 
     @property
     def best_epoch(self) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attention_cem.studies.verdicts import ENOUGH_SEEDS
+from studies.publish_augmented import Found, augmented_words
 from studies.publish_comparisons import Compared
 from studies.publish_figures import figure_name
 from studies.publish_pictures import front_picture_words
@@ -52,6 +53,7 @@ def front_block(
     targets: Sequence[Mapping[str, Any]],
     settings: Settings,
     pictures: Mapping[str, str],
+    more_found: Found | None = None,
     *,
     chinese: bool = False,
 ) -> str:
@@ -82,7 +84,8 @@ def front_block(
             for study, name in pictures.items()
         )
         + f"{OURS[chinese]}{'' if chinese else ' '}{RATIO[chinese]}\n\n"
-        f"{answers_table(shown, scales, chinese=chinese, brief=True)}\n\n"
+        + "".join(f"{told}\n\n" for told in [augmented_words(more_found, records, chinese=chinese)] if told)
+        + f"{answers_table(shown, scales, chinese=chinese, brief=True)}\n\n"
         f"![{plot}]({figure_name(pictured, data)})\n\n"
         + "".join(
             f"- **{about}{'。' if chinese else '.'}** {told.strip()}\n"

@@ -332,10 +332,20 @@ def _finer(record: Mapping[str, Any]) -> str:
 def _evidence(record: Mapping[str, Any], scales: Mapping[str, Sequence[str]], chinese: bool) -> list[str]:
     """How large the study is, how many seeds it has and how it attacks: as many parts for every answer."""
     seeds = f"{record['seeds']} seed{'s' * (record['seeds'] != 1)}"
-    audit = f"{' and '.join(record['budgets'])} audit"
+    audit = audit_words(record)
     if chinese:
-        seeds, audit = f"{record['seeds']} 个种子", f"{'、'.join(record['budgets'])} 审计"
+        seeds, audit = f"{record['seeds']} 个种子", audit_words(record, chinese=True)
     return [*scales[record["study"]], seeds, audit]
+
+
+def audit_words(record: Mapping[str, Any], *, chinese: bool = False) -> str:
+    """How a comparison's runs were attacked, and how many of them without augmented images."""
+    without, runs = record["receipts"]["runs"] - record["augmented"], record["receipts"]["runs"]
+    part = f"{without} of {runs} " * (without < runs)
+    if chinese:
+        told = f"{'、'.join(record['budgets'])} 审计"
+        return f"{told}（{f'{runs} 次中 {without} 次' * (without < runs)}无增广图像）" if without else told
+    return f"{' and '.join(record['budgets'])} audit" + f", {part}without augmented images" * bool(without)
 
 
 def _strengths(record: Mapping[str, Any]) -> str:

@@ -81,6 +81,7 @@ def record_of(experiment: Experiment, data: str, sides: Sequence[NamedSide]) -> 
         "hypervolume": {"a": volumes[0], "b": volumes[1], "reference": list(reference)},
         "budgets": sorted({each.budget for each in runs}),
         "receipts": {"passed": sum(each.passed for each in runs), "runs": len(runs)},
+        "augmented": sum(each.augmented for each in runs),
         "never_learned": sum(each.never_learned for each in runs),
         "config_hashes": {"a": _hashes(used[0]), "b": _hashes(used[1])},
         "commits": sorted({each.commit for each in runs}),

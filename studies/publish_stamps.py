@@ -25,6 +25,8 @@ SUMMARY, INDEX, COST, PAPER = (
 )
 FRONTS = ("README.md", "README.zh.md")
 PICTURES = "results/pictures"
+AUGMENTED = "results/benchmarks/augmented.json"
+"""What attackers with augmented images find more."""
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 _COMMENT = re.compile(r"<!-- made by `make results`, not by hand: inputs ([0-9a-f]{16}), page ([0-9a-f]{16}) -->\n")
 Inputs = dict[str, str]
@@ -57,11 +59,12 @@ def made_from(root: Path) -> dict[str, Inputs]:
     shared[PICTURES] = _digest(sorted((root / PICTURES).glob("*/*.png")))
     everything = {**shared, **{name: digest for each in by_study.values() for name, digest in each.items()}}
     benchmarks = {f"results/benchmarks/{file.name}": _digest([file]) for file in benchmark_files(root)}
+    augmented = {AUGMENTED: _digest([root / AUGMENTED])} if (root / AUGMENTED).is_file() else {}
     published = {PUBLISHED: _digest([root / PUBLISHED])}
     # A study may borrow the equal runs of any other.
     made: dict[str, Inputs] = {page.file: dict(everything) for page in settings.pages}
     made.update({COST: {**everything, **benchmarks}, PAPER: {**everything, **published}})
-    made.update({file: {**everything, **benchmarks} for file in (SUMMARY, INDEX, *FRONTS)})
+    made.update({file: {**everything, **benchmarks, **augmented} for file in (SUMMARY, INDEX, *FRONTS)})
     return made
 
 

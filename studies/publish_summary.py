@@ -54,6 +54,8 @@ DEFINITIONS = {
     f"learned, or have an accuracy of at most {ABOVE_CHANCE} over the number of classes: they count as every other",
     "receipts": "of the runs that both curves are made of, those without a surrogate included, how many have audits "
     "that stand on passing receipts",
+    "augmented": "of the same runs, how many were attacked with augmented images too: without them no receipt counts "
+    "as passing, since they find more of a client that shows little and no receipt of the others tells",
     "proven": "of targets: whether all of these have",
     "named_afterwards": "of targets: what of it was chosen when the figures that decide it were known, or null",
     "missed_before": "of targets: whether an earlier recipe, or the same in another study, missed it",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attention_cem.studies.verdicts import ENOUGH_SEEDS
+from studies.publish_augmented import Found
 from studies.publish_benchmarks import cost_figures, cost_standing
 from studies.publish_comparisons import Compared, preferred
 from studies.publish_proven import proven, proven_words
@@ -23,6 +24,7 @@ def targets_of(
     compared: Sequence[Compared],
     comparisons: Mapping[str, Mapping[str, Any]],
     missing: Sequence[Mapping[str, str]],
+    more_found: Found | None = None,
 ) -> list[dict[str, Any]]:
     """Each target as ``name``, ``threshold`` and ``why`` in words, ``figure``, ``ci95`` and ``met``, each or null."""
     made = []
@@ -30,7 +32,7 @@ def targets_of(
     by_study = {each.experiment: each for each in (*in_turn, *compared)}
     for target in settings.targets:
         if "comparison" in target:
-            standing = _comparison(target, by_study, comparisons, missing)
+            standing = _comparison(target, by_study, comparisons, missing, more_found)
         elif "method" in target:
             standing = _worst_case(target, settings, experiments)
         elif "cost_of" in target:
@@ -53,6 +55,7 @@ def _comparison(
     compared: Mapping[str, Compared],
     comparisons: Mapping[str, Mapping[str, Any]],
     missing: Sequence[Mapping[str, str]],
+    more_found: Found | None,
 ) -> dict[str, Any]:
     data, key = target["comparison"].split(".", 1)
     study = target.get("study")
@@ -75,6 +78,13 @@ def _comparison(
     receipts = record["receipts"]
     passing = receipts["passed"] == receipts["runs"]
     screened = bool(set(record["budgets"]) & set(RANKING))
+    holds_with_less = True
+    if record["augmented"] < receipts["runs"]:
+        why += f"; {receipts['runs'] - record['augmented']} of {receipts['runs']} runs without augmented images"
+        if more_found is not None:
+            less, told = _with_less(record, more_found)
+            holds_with_less = _reaches(less, target)
+            why += f", which took up to {-100 * more_found.ours[0]:.0f} % from ours elsewhere: {told} then"
     if not passing:
         why += f"; {receipts['passed']} of {receipts['runs']} runs have a passing receipt"
     if study is not None:
@@ -84,6 +94,8 @@ def _comparison(
     if record["left_out_seeds"]:
         return _standing(threshold, gain, ci95, None, f"{why}; seeds are left out, so nothing is decided")
     met = _reaches(record, target)
+    if met and not holds_with_less:
+        return _standing(threshold, gain, ci95, None, f"{why}, which would miss it: nothing is decided")
     others = [] if passing else proven(compared.values(), data, key)
     why += "".join(
         f"; on passing receipts in {each['study']}, which does not decide: {proven_words(each)}" for each in others
@@ -102,6 +114,13 @@ def _confirmed(record: Mapping[str, Any], decides: Mapping[str, Any]) -> str:
 def _reaches(record: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
     least, above = target["gain_at_least"], target.get("ci95_above")
     return bool(record["mse_gain"] >= least and (above is None or record["ci95"][0] > above))
+
+
+def _with_less(record: Mapping[str, Any], found: Found) -> tuple[dict[str, Any], str]:
+    """The comparison if attackers with augmented images take from ours what they took at most where it was measured."""
+    less = 1 + found.ours[0]
+    gain, ci95 = record["mse_gain"] * less, [end * less for end in record["ci95"]]
+    return {"mse_gain": gain, "ci95": ci95}, f"{gain:.3f}×, {interval(ci95, at_least=record['at_least'])}"
 
 
 def _before(target: Mapping[str, Any], compared: Mapping[str, Compared]) -> tuple[str, bool] | None:
@@ -189,6 +208,9 @@ def _worst_case_verdict(best: Row, mse: float, budget: str) -> tuple[bool | None
         f"{best.mse.mean:.4f} at {100 * best.accuracy.mean:.2f} %, σ {best.sigma}, {strength}, "
         f"{best.seeds} seed{'s' * (best.seeds != 1)}, study {best.study}"
     )
+    plain = sum(not each.augmented for each in best.members)
+    if plain:
+        why += f"; {plain} attacked without augmented images: the worst case is lower"
     if best.mse.mean < mse:
         return False, why
     if best.budgets != (budget,):

@@ -23,12 +23,15 @@ from attention_cem.attacks import (
     InverterAttack,
     NearestNeighbourAttack,
     OptimisationAttack,
+    Receipt,
     RidgeAttack,
     SealBrokenError,
     TrainingPlan,
 )
 from attention_cem.auditing import AUDIT_FILE, BUDGETS, AuditObserver, Budget, audit, budgets, named_budget
+from attention_cem.auditing.record import warnings_about
 from attention_cem.defences import AdversarialInverter, DefenceStack, GaussianNoise
+from attention_cem.reporting.sentences import in_chinese
 from attention_cem.testing.hiding_client import train_hiding_client
 from attention_cem.training.file_lock import locked
 from attention_cem.training.folder_lock import FolderBusyError
@@ -391,6 +394,24 @@ def test_compact__is_probed_and_trains_on_from_the_adversary_for_as_long(tmp_pat
     small, tuned = attacks["inverter_small_augmented"], attacks["inverter_from_adversary"]
     assert isinstance(small, InverterAttack) and isinstance(tuned, InverterAttack)
     assert small.plan.probe and small.plan == tuned.plan and (tuned.width, tuned.start) == (4, "adversary")
+
+
+def test_audit__says_of_the_worst_attack_that_it_learned_its_images_by_heart(tmp_path: Path) -> None:
+    """Such an attack has converged, and its receipt passes: more training shows nothing."""
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data())
+
+    def warned(train_mse: float, *, parameters: int = 1000, worst: str = "inverter") -> list[str]:
+        receipt = Receipt((), True, "", train_mse=train_mse, validation_mse=0.03, parameters=parameters)
+        entries = [{"name": name, "status": "passed", "receipt": receipt.to_plain()} for name in ("inverter", "other")]
+        record = {"attacks": entries, "settled": {"verdict": "settled"}, "short_attack": None}
+        return warnings_about(challenge, {**record, "headline": {"attack": worst, "status": "passed"}})
+
+    assert warned(0.02) == [
+        "inverter: its MSE is 33 % lower on the images it was trained on: it learned them by heart, and whoever has "
+        "more images finds more"
+    ]
+    assert warned(0.02, worst="other")[0].startswith("other: ") and in_chinese(warned(0.02)[0]) is not None
+    assert warned(0.0275) == warned(0.031) == warned(0.0, parameters=0) == []
 
 
 @pytest.mark.parametrize("name", ["compact", "standard", "thorough"])

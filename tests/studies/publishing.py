@@ -95,7 +95,7 @@ def result(study: str, cell: Cell, accuracy: float, mse: float, **more: Any) -> 
         "receipt_ok": True,
         "note": None,
         "budget": "standard",
-        "attacks": {"inverter": attack, "gan_inverter": {**attack, "mse": mse * 1.1}},
+        "attacks": {"inverter": attack, "inverter_augmented": attack, "gan_inverter": {**attack, "mse": mse * 1.1}},
         "warnings": [],
         "shutoff_share": None,
         "floor_mse": 0.06,

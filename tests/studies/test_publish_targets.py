@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from studies.publish import publish
+from studies.publish_stamps import AUGMENTED, stale_files
 
 from attention_cem.studies import Cell, load_study
 from tests.studies.publishing import MAIN, STACKED, figures, fill, page, repository, summary
@@ -215,3 +216,41 @@ def test_publish__the_front_page_says_it_in_chinese_and_the_index_marks_where_it
     front = (root / "README.zh.md").read_text(encoding="utf-8")
     assert "| 裁剪边缘填黑，同原文：对最好的 k-means CEM | **" in front and " | 更好" in front
     assert " (lowest) |" in page(root, "README")
+
+
+def write_augmented(root: Path, ours: float) -> None:
+    """What attackers with augmented images took: of ours this share, of the other nothing."""
+    runs = [
+        {"method": method, "attacks": {"plain": {"mse": 0.02}, "augmented": {"mse": 0.02 * (1 - share)}}}
+        for method, share in (("sound_mirrored", ours), ("kmeans_constant_mirrored", 0.0))
+    ]
+    file = root / AUGMENTED
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"study": "a-study", "runs": runs}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(("share", "met"), [(0.1, True), (0.6, None)])
+def test_publish__a_target_met_without_augmented_images_must_hold_with_what_they_take(
+    tmp_path: Path, share: float, met: bool | None
+) -> None:
+    root = repository(tmp_path, MAIN)
+    plain = {"attacks": {"inverter": {"mse": 0.9, "status": "passed"}}}
+    fill(root, "main-cifar10", more=plain)
+    publish(root)
+    before = summary(root)["targets"][0]
+    write_augmented(root, share)
+    assert stale_files(root), "pages made from it are stale"
+    publish(root)
+    target = summary(root)["targets"][0]
+    runs = next(iter(summary(root)["comparisons"]["cifar10"].values()))["receipts"]
+    assert before["met"] is True and target["met"] is met and target["figure"] == before["figure"]
+    assert runs["passed"] == 0, "what augmented images find, no other receipt shows"
+    assert f"without augmented images, which took up to {100 * share:.0f} % from ours elsewhere: " in target["why"]
+    assert ("which would miss it" in target["why"]) is (met is None)
+    front = (root / "README.md").read_text(encoding="utf-8")
+    assert f"In `a-study` that takes {100 * share:.0f} to {100 * share:.0f} % from the MSE of ours" in front
+    assert "audit, without augmented images" in front
+    fill(root, "main-cifar10")
+    publish(root)
+    assert "augmented" not in (root / "README.md").read_text(encoding="utf-8")
+    assert "augmented" not in summary(root)["targets"][0]["why"]

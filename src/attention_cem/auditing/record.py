@@ -30,7 +30,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from attention_cem.attacks import Challenge
+from attention_cem.attacks import Challenge, Receipt
+from attention_cem.attacks.receipts import SHORT_OF_IMAGES
 from attention_cem.auditing import identity as identities
 from attention_cem.auditing.audit_files import FinishedAttack
 from attention_cem.auditing.budgets import Budget
@@ -127,9 +128,24 @@ def warnings_about(challenge: Challenge, record: Mapping[str, Any]) -> list[str]
         told.append("no attack is calibrated: there is no headline")
     elif worst["status"] != "passed":
         told.append(f"headline: {worst['note']}")
+    told += _by_heart(record)
     told += [f"{entry['name']}: {entry['status']}" for entry in record["attacks"] if entry["status"] != "passed"]
     if record["settled"]["verdict"] == "not settled":
         told.append(f"not settled: {record['settled']['reason']}")
     if record["short_attack"] is not None and record["short_attack"]["overrates"]:
         told.append(record["short_attack"]["text"])
+    return told
+
+
+def _by_heart(record: Mapping[str, Any]) -> list[str]:
+    """Said of the worst attack where more images, not more training, would find more."""
+    worst = record["headline"]
+    told = []
+    for entry in record["attacks"]:
+        share = Receipt.from_plain(entry["receipt"]).by_heart
+        if worst is not None and entry["name"] == worst["attack"] and share > SHORT_OF_IMAGES:
+            told.append(
+                f"{entry['name']}: its MSE is {100 * share:.0f} % lower on the images it was trained on: it learned "
+                "them by heart, and whoever has more images finds more"
+            )
     return told

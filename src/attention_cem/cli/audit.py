@@ -25,7 +25,8 @@ _EXAMPLES = """budgets:
   screening  baselines and the reference inverter for 15 epochs: to choose among many runs, never a proof
   compact    baselines and a small inverter that can converge: a receipt that can pass, in minutes on a CPU
   standard   inverters of two sizes, GAN inverter, search through the client: the reference protocol
-  thorough   wide inverters trained to the end, restarts, augmentation, the defender's own adversary refined
+  thorough   wide inverters trained to the end, restarts, the defender's own adversary refined
+From compact on, inverters also train on cropped and mirrored images, if the client is in the challenge.
 
 examples:
   attention-cem audit runs/my-run --budget quick

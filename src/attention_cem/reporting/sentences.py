@@ -61,6 +61,8 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
      "{1} 张测试图像中有 {0} 张也在攻击者手中：其 MSE 偏低"),
     (rf"a short inverter attack alone gives MSE {_NUMBER}, the worst case is {_NUMBER}: a quick audit overrates this "
      rf"client by {_NUMBER} %", "仅用短时反演攻击得到 MSE {0}，最坏情况为 {1}：快速审计将该客户端高估了 {2} %"),
+    (rf"([\w-]+): its MSE is {_NUMBER} % lower on the images it was trained on: it learned them by heart, and whoever "
+     r"has more images finds more", "{0}：在训练过的图像上 MSE 低 {1} %：它把这些图像背了下来，图像更多的人会找到更多"),
     (r"([\w-]+): under-trained", "{0}：训练不足"),
     (r"([\w-]+): miscalibrated", "{0}：校准失败"),
     (r"([\w-]+): kept its start", "{0}：停在起点"),
