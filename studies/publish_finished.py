@@ -16,6 +16,8 @@ from attention_cem.training.config_reading import config_hash
 
 ABOVE_CHANCE = 1.2
 """An accuracy up to this multiple of a guess is that of a model that never learned."""
+AUGMENTED_BUDGETS = ("compact", "standard", "thorough")
+"""Whose audits train inverters on augmented images too; they did not always."""
 KEPT_START = "kept its start"
 """Status of an attack that refined another's result and found nothing."""
 _SAME = 1e-4
@@ -95,6 +97,11 @@ class Finished:
     def augmented(self) -> bool:
         """Whether some attack also trained on cropped and mirrored images, as whoever has the client can."""
         return any(str(name).endswith(AUGMENTED) for name in self.result.get("attacks") or {})
+
+    @property
+    def outdated(self) -> bool:
+        """Whether its budget has attacks by now that it was not made with."""
+        return self.budget in AUGMENTED_BUDGETS and not self.augmented
 
     @property
     def passed(self) -> bool:

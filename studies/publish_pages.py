@@ -112,12 +112,13 @@ def how_to_make(page: Page, waiting: Sequence[StoredStudy]) -> str:
 def studies_table(studies: Sequence[StoredStudy]) -> str:
     """How far each study is."""
     return table(
-        ["study", "title", "runs done", "not used", "commits", "file"],
+        ["study", "title", "runs done", "to attack anew", "not used", "commits", "file"],
         (
             [
                 stored.name,
                 stored.study.title,
                 f"{len(stored.finished)} of {len(stored.study.cells)}",
+                str(sum(each.outdated for each in stored.finished)),
                 str(len(stored.stale)),
                 " ".join(f"`{short_commit(commit)}`" for commit in commits(stored)) or "–",
                 f"`{stored.file}` `{stored.sha256[:8]}`",

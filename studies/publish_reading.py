@@ -48,6 +48,12 @@ class StoredStudy:
         return [cell for cell in self.study.cells if cell.id not in done]
 
     @property
+    def to_run(self) -> list[Cell]:
+        """Cells without a result, or with one that lacks attacks which its budget has by now."""
+        done = {each.cell.id for each in self.finished if not each.outdated}
+        return [cell for cell in self.study.cells if cell.id not in done]
+
+    @property
     def command(self) -> str:
         return f"python -m studies.reproduce --missing {self.name}"
 

@@ -3,7 +3,8 @@
 python -m studies.reproduce [STUDY ...] [--only METHOD ...] [--data-root FOLDER] [--workers N] [--seconds S] [--missing]
 
 Everything is trained and attacked anew, and held against the stored results. With ``--missing`` only the cells that
-have no stored result, nor one of an equal run of another study, are run, and theirs are stored. Studies come in the
+have no stored result, nor one of an equal run of another study, or one that lacks attacks which its budget has by now,
+are run, and theirs are stored. Studies come in the
 order in which they are named; workers that find no cell of one to begin take those of the next. Stopped at any time,
 the same command goes on.
 """
@@ -28,6 +29,7 @@ from attention_cem.studies.results import write_result
 from attention_cem.studies.running import run_studies
 from attention_cem.studies.store import CellState, DeviceLostError
 from attention_cem.training.config_reading import config_hash
+from studies.publish_finished import Finished
 from studies.publish_pictures import keep_strip, wants_strip
 from studies.publish_reading import StoredStudy, read_studies
 from studies.publish_settings import read_settings
@@ -79,11 +81,13 @@ def with_stored_results(root: Path, stored: StoredStudy) -> Study:
     """The study in a folder of its own, in which the cells that have a stored result are done."""
     study = load_study(root / stored.file, root / "runs" / "studies" / stored.name)
     for each in stored.finished:
-        write_result(study.result_file(each.cell.id), each.result)
-    for cell in stored.missing:
+        if not each.outdated:
+            write_result(study.result_file(each.cell.id), each.result)
+    for cell in stored.to_run:
         file = study.result_file(cell.id)
-        if file.is_file() and (before := read_result(file).get("budget")) != study.budget:
-            file.rename(file.with_suffix(f".{before}.json"))  # attacked otherwise: it is run again, nothing is lost
+        before = Finished(study.name, cell, read_result(file)) if file.is_file() else None
+        if before is not None and (before.budget != study.budget or before.outdated):
+            file.rename(file.with_suffix(f".{before.budget}.json"))  # attacked otherwise: run again, nothing is lost
     return study
 
 
@@ -143,7 +147,7 @@ def reproduce(
     Args:
         root: of the repository. patterns: as for `chosen_studies`.
         only: the methods to run; all if none is named.
-        missing: only what has no stored result, and store it.
+        missing: only what has no stored result, or one made with fewer attacks than its budget has, and store it.
         tell: gets a line whenever something happened.
         how: workers, seconds and others, as for `attention_cem.studies.run_studies`.
     """
@@ -156,7 +160,7 @@ def reproduce(
     wanted = {name: cells for name, cells in wanted.items() if cells}
     if not missing:
         return _anew(root, stored, wanted, tell=tell, **how)
-    absent = {name: {cell.id for cell in stored[name].missing} for name in wanted}
+    absent = {name: {cell.id for cell in stored[name].to_run} for name in wanted}
     to_run = without_repetitions(
         {name: [cell for cell in cells if cell.id in absent[name]] for name, cells in wanted.items()},
         {name: stored[name].study.budget for name in wanted},
@@ -169,11 +173,11 @@ def reproduce(
             states = run_studies(chosen, tell=tell, **how)
     finally:
         for name, study in studies.items():
-            store_results(root, study, stored[name].missing)
+            store_results(root, study, stored[name].to_run)
         for name, study in studies.items():  # once every result is safe
-            store_strips(root, study, stored[name].missing, how.get("data_root"))
+            store_strips(root, study, stored[name].to_run, how.get("data_root"))
     # Read again: what was run for one study may be a run of another too.
-    left = {name: {cell.id for cell in each.missing} for name, each in _stored(root, files).items()}
+    left = {name: {cell.id for cell in each.to_run} for name, each in _stored(root, files).items()}
     return {
         name: Standing(sum(cell.id not in left[name] for cell in cells), _failed(states.get(name, {})), len(cells))
         for name, cells in wanted.items()

@@ -3,13 +3,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from studies.publish_finished import AUGMENTED_BUDGETS
 from studies.publish_reading import read_studies
 from studies.publish_settings import read_settings
 from studies.reproduce import Standing, chosen_studies, main, reproduce
 
+from attention_cem.auditing.budgets import AUGMENTED, BUDGETS, named_budget
 from attention_cem.studies import Cell, load_study, read_result
 from attention_cem.studies.cell_run import CellPlace
 from attention_cem.studies.results import write_result
+from tests.attacks.helpers import challenge_for, identity_client, noise, small_data
 from tests.studies.publishing import MAIN, figures, repository, result
 
 SECOND = MAIN.replace("main-cifar10", "data-lfw158").replace('name" = "cifar10"', 'name" = "lfw158"')
@@ -44,6 +47,32 @@ def test_reproduce__runs_what_is_missing_and_stores_it(tmp_path: Path) -> None:
     stored = {file.name: file.read_bytes() for file in (root / "results/studies/main-cifar10").iterdir()}
     assert len(stored) == 36 and all(stored[name] == content for name, content in before.items())
     assert reproduce(root, missing=True, runner=runner) == ended and len(begun(root, "studies")) == 6
+
+
+def test_reproduce__knows_which_budgets_have_augmented_images(tmp_path: Path) -> None:
+    challenge = challenge_for(tmp_path / "c", identity_client(), noise(0.1), small_data())
+    has = [
+        name for name in BUDGETS if any(each.endswith(AUGMENTED) for each, _ in named_budget(name, challenge).attacks)
+    ]
+    assert tuple(has) == AUGMENTED_BUDGETS
+
+
+def test_reproduce__what_was_attacked_with_less_than_its_budget_has_by_now_is_run_again(tmp_path: Path) -> None:
+    root = repository(tmp_path, MAIN)
+    ids = store(root, "main-cifar10", 36)
+    old = root / "results" / "studies" / "main-cifar10" / f"{ids[3]}.json"
+    plain = read_result(old)
+    plain["attacks"] = {"inverter": plain["attacks"]["inverter"]}
+    write_result(old, plain)
+    write_result(root / "runs" / "studies" / "main-cifar10" / "results" / f"{ids[3]}.json", plain)
+    assert reproduce(root, missing=True, runner=runner) == {"main-cifar10": Standing(36, 0, 36)}
+    assert begun(root, "studies") == [ids[3]]
+    assert (
+        read_result(old)["mse"] == pytest.approx(2 * plain["mse"])
+        and "inverter_augmented" in read_result(old)["attacks"]
+    )
+    aside = root / "runs" / "studies" / "main-cifar10" / "results" / f"{ids[3]}.standard.json"
+    assert read_result(aside)["mse"] == plain["mse"], "nothing is lost"
 
 
 def test_reproduce__the_first_seed_of_all_methods_comes_first(tmp_path: Path) -> None:
