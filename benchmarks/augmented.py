@@ -110,6 +110,7 @@ def main() -> None:
         told = f"{run['accuracy']:.2%}, MSE {plain:.5f}, with augmented images {augmented:.5f}"
         print(f"{run['method']} seed {run['seed']}: {told} ({augmented / plain - 1:+.1%})")
     if len(runs) == len(cells):
+        OUT.parent.mkdir(parents=True, exist_ok=True)
         write_json_atomically(OUT, {"study": STUDY, "runs": runs})
         print(f"written to {OUT}")
 
