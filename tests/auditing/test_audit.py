@@ -437,6 +437,10 @@ def test_named_budget__whoever_has_the_client_trains_on_augmented_images_too(tmp
         assert not each.endswith("_augmented") and not getattr(attack, "augment", False)
         start = getattr(attack, "start_from", None)
         assert start is None or start in stored_only
+    starts = [
+        max(getattr(a, "restarts", 1) for a in each.values() if a.kind == "inverter") for each in (owned, stored_only)
+    ]
+    assert starts[0] == starts[1], "no fewer of them without the client"
     assert len({each.settings()["kind"] + str(each.settings().get("width")) for each in stored_only.values()}) >= 4
 
 

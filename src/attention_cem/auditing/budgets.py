@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from attention_cem.attacks import (
@@ -95,25 +95,26 @@ def named_budget(name: str, challenge: Challenge, *, compiled: bool = False) -> 
         tuned = InverterAttack(plan, adversary.width, adversary.blocks, augment=True, start="adversary")
         attacks = (*attacks, ("inverter_from_adversary", tuned))
     if not challenge.white_box:
-        attacks = tuple(_black_box(attacks))
+        attacks = tuple(_black_box(attacks).items())
     if compiled:
         attacks = tuple((each, _compiled(attack)) for each, attack in attacks)
     return replace(budget, attacks=attacks)
 
 
-def _black_box(attacks: Iterable[tuple[str, Attack]]) -> Iterator[tuple[str, Attack]]:
-    """Those that need no client, each once: without it there are no features of other images than those stored."""
-    told: set[str] = set()
+def _black_box(attacks: Iterable[tuple[str, Attack]]) -> dict[str, Attack]:
+    """Those that need no client: without it there are no features of other images than those stored.
+
+    Of an inverter with augmented images and one without them the former stays, without them.
+    """
+    kept: dict[str, Attack] = {}
     for name, attack in attacks:
-        plain = name.removesuffix(AUGMENTED)
-        if attack.needs_white_box or plain in told:
-            continue
-        told.add(plain)
         if isinstance(attack, InverterAttack):
             attack = replace(attack, augment=False)
         elif isinstance(attack, GanInverterAttack):
             attack = replace(attack, augment=False, start_from=attack.start_from.removesuffix(AUGMENTED))
-        yield plain, attack
+        if not attack.needs_white_box:
+            kept[name.removesuffix(AUGMENTED)] = attack
+    return kept
 
 
 def _compiled(attack: Attack) -> Attack:
