@@ -68,6 +68,7 @@ def publish(root: Path) -> list[str]:
         missing=missing,
         targets=targets,
         cost=cost,
+        more_found=more_found,
     )
     by_name = {each.experiment: each for each in compared}
     pictures = {

@@ -23,9 +23,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from attention_cem.studies import compare
+from studies.publish_augmented import Found
 from studies.publish_comparisons import Compared
 from studies.publish_finished import ABOVE_CHANCE, Finished
 from studies.publish_pages import commits
@@ -56,6 +58,8 @@ DEFINITIONS = {
     "that stand on passing receipts",
     "augmented": "of the same runs, how many were attacked with augmented images too: without them no receipt counts "
     "as passing, since they find more of a client that shows little and no receipt of the others tells",
+    "more_found_by_augmented": "change of the MSE by augmented images on the same clients, lowest and highest share, "
+    "of ours and of k-means CEM (theirs), and the ratio of both means without and with them: benchmarks/RESULTS.md",
     "proven": "of targets: whether all of these have",
     "named_afterwards": "of targets: what of it was chosen when the figures that decide it were known, or null",
     "missed_before": "of targets: whether an earlier recipe, or the same in another study, missed it",
@@ -85,6 +89,7 @@ def summary_of(
     missing: Sequence[Mapping[str, str]],
     targets: Sequence[Mapping[str, Any]],
     cost: Mapping[str, Any],
+    more_found: Found | None,
 ) -> dict[str, Any]:
     """Put the content together; it holds no figure that JSON cannot."""
     stale = [*orphans, *(each for stored in studies for each in stored.stale)]
@@ -95,6 +100,7 @@ def summary_of(
         "missing": list(missing),
         "targets": list(targets),
         "cost": cost,
+        "more_found_by_augmented": None if more_found is None else asdict(more_found),
         "studies": {stored.name: _study(stored) for stored in studies},
         "stale": [{"file": each.file, "reason": each.reason} for each in stale],
         "comparisons_by_study": {each.experiment: each.records for each in compared if each.records},

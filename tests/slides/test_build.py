@@ -181,7 +181,22 @@ def test_goals__what_was_named_afterwards_and_proven_elsewhere_is_said(filled: P
     late = sum(bool(target["met"] and target.get("named_afterwards")) for target in summary["targets"])
     told = bodies(filled)["comparisons"]
     assert late and f"{late} are met by a choice made when the figures were known" in told
-    assert "on receipts in finalists-cifar10 (against kmeans_constant alone)" in told
+    confirmed = {each for target in summary["targets"] for each in target.get("confirmed_in") or ()}
+    assert all(each in told for each in confirmed) and ("on receipts in " in told) is bool(confirmed)
+
+
+def test_comparisons__what_was_attacked_without_augmented_images_is_said(tmp_path: Path) -> None:
+    root = copied(tmp_path / "house")
+    file = root / "results/summary.json"
+    summary = json.loads(file.read_text())
+    found = summary["more_found_by_augmented"]
+    ends = sorted(-100 * share for share in found["ours"])
+    told = bodies(root)["comparisons"]
+    assert f"no augmented images in the attack; they take {ends[0]:.0f} to {ends[1]:.0f} % from ours." in told
+    for record in (each for by_key in summary["comparisons"].values() for each in by_key.values()):
+        record["augmented"] = record["receipts"]["runs"]
+    file.write_text(json.dumps(summary))
+    assert "augmented" not in bodies(root)["comparisons"] and "增广" not in bodies(root)["comparisons"]
 
 
 def test_cost__epochs_name_both_modes(tmp_path: Path) -> None:
