@@ -59,8 +59,8 @@ def augmented_words(found: Found | None, records: Sequence[Mapping[str, Any]], *
             "因此凡前者为我们的方法，比值都偏高。现在的审计都有这样的攻击，没有它的凭据不计为通过。"
         )
     told = (
-        f"**{without} of these {len(records)} answers were attacked without augmented images:** who has the client can "
-        "also crop and mirror images, make features of those, and train on them"
+        f"**{without} of these {len(records)} answers were attacked without augmented images:** whoever has the client "
+        "can also crop and mirror images, make features of those, and train on them"
     )
     if found is None:
         return f"{told}."
