@@ -25,6 +25,7 @@ from attention_cem.auditing.run_adapter import challenge_from_run
 from attention_cem.studies import load_study
 from attention_cem.studies.cell_run import images_of
 from attention_cem.studies.plan import Cell
+from attention_cem.studies.results import program_commit
 from attention_cem.training.run import train
 from benchmarks.timing import machine
 
@@ -32,6 +33,8 @@ STUDY = "finalists-mirrored-cifar10"
 OURS, THEIRS = "sound_attention_mirrored", "kmeans_constant_mirrored"
 STRENGTHS = {OURS: 0.5, THEIRS: 5.0}
 """Weight of ours and λ of k-means CEM at which both are about as accurate."""
+EPOCHS = 50
+"""Of the inverters, before the probe."""
 OUT = Path("results/benchmarks/augmented.json")
 _KEPT = Path("runs/augmented")
 
@@ -47,7 +50,7 @@ def chosen() -> list[Cell]:
     return [cell for cell in study.cells if strength(cell) == STRENGTHS.get(cell.method)]
 
 
-def measured(cell: Cell, data_root: str, device: torch.device, epochs: int) -> dict[str, Any]:
+def measured(cell: Cell, data_root: str, device: torch.device) -> dict[str, Any]:
     """Train the client, then attack it by the reference inverter without and with augmented images."""
     folder = _KEPT / cell.id
     config = replace(
@@ -63,7 +66,7 @@ def measured(cell: Cell, data_root: str, device: torch.device, epochs: int) -> d
     images = Answers(challenge.folder, str(challenge.manifest["answers_sha256"])).images()
     attacks = {}
     for name, augment in (("plain", False), ("augmented", True)):
-        attack = InverterAttack(TrainingPlan(epochs=epochs), augment=augment, compile=True)
+        attack = InverterAttack(TrainingPlan(epochs=EPOCHS), augment=augment, compile=True)
         result = attack.run(challenge, device=device, seed=config.train.seed)
         receipt = result.receipt
         attacks[name] = {
@@ -77,7 +80,13 @@ def measured(cell: Cell, data_root: str, device: torch.device, epochs: int) -> d
         print(f"{cell.id}: accuracy {trained.test_accuracy:.2%}, {name} {attacks[name]['mse']:.5f}", flush=True)
     shutil.rmtree(challenge.folder)
     facts = {"cell": cell.id, "method": cell.method, "seed": config.train.seed, "strength": strength(cell)}
-    return {**facts, "accuracy": trained.test_accuracy, "attacks": attacks, "machine": machine()}
+    return {
+        **facts,
+        "accuracy": trained.test_accuracy,
+        "attacks": attacks,
+        "commit": program_commit(),
+        "machine": machine(),
+    }
 
 
 def kept(cells: list[Cell]) -> Iterator[dict[str, Any]]:
@@ -93,16 +102,15 @@ def main() -> None:
     parser.add_argument("--data-root", required=True, metavar="FOLDER")
     parser.add_argument("--cell", action="append", default=[], metavar="ID", help="only this run; may be repeated")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--epochs", type=int, default=50, help="of the inverters, before the probe [50]")
     asked = parser.parse_args()
     cells = chosen()
     wanted = [cell for cell in cells if not asked.cell or cell.id in asked.cell]
-    if not wanted:
-        parser.error(f"no such run: {', '.join(asked.cell)}; there are {', '.join(cell.id for cell in cells)}")
+    if unknown := sorted(set(asked.cell) - {cell.id for cell in cells}):
+        parser.error(f"no such run: {', '.join(unknown)}; there are {', '.join(cell.id for cell in cells)}")
     _KEPT.mkdir(parents=True, exist_ok=True)
     for cell in wanted:
         if not (_KEPT / f"{cell.id}.json").is_file():
-            found = measured(cell, asked.data_root, torch.device(asked.device), asked.epochs)
+            found = measured(cell, asked.data_root, torch.device(asked.device))
             write_json_atomically(_KEPT / f"{cell.id}.json", found)
     runs = list(kept(cells))
     for run in runs:

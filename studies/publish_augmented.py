@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from studies.publish_stamps import AUGMENTED
+from studies.publish_stamps import AUGMENTED_FIGURES
 
 PAGE = "benchmarks/RESULTS.md"
 
@@ -27,7 +27,7 @@ class Found:
 
 def augmented_gain(root: Path) -> Found | None:
     """The measurement; None where it was not made."""
-    file = root / AUGMENTED
+    file = root / AUGMENTED_FIGURES
     if not file.is_file():
         return None
     content = json.loads(file.read_text(encoding="utf-8"))

@@ -25,7 +25,7 @@ SUMMARY, INDEX, COST, PAPER = (
 )
 FRONTS = ("README.md", "README.zh.md")
 PICTURES = "results/pictures"
-AUGMENTED = "results/benchmarks/augmented.json"
+AUGMENTED_FIGURES = "results/benchmarks/augmented.json"
 """What attackers with augmented images find more."""
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 _COMMENT = re.compile(r"<!-- made by `make results`, not by hand: inputs ([0-9a-f]{16}), page ([0-9a-f]{16}) -->\n")
@@ -59,7 +59,7 @@ def made_from(root: Path) -> dict[str, Inputs]:
     shared[PICTURES] = _digest(sorted((root / PICTURES).glob("*/*.png")))
     everything = {**shared, **{name: digest for each in by_study.values() for name, digest in each.items()}}
     benchmarks = {f"results/benchmarks/{file.name}": _digest([file]) for file in benchmark_files(root)}
-    augmented = {AUGMENTED: _digest([root / AUGMENTED])} if (root / AUGMENTED).is_file() else {}
+    augmented = {AUGMENTED_FIGURES: _digest([root / AUGMENTED_FIGURES])} if (root / AUGMENTED_FIGURES).is_file() else {}
     published = {PUBLISHED: _digest([root / PUBLISHED])}
     # A study may borrow the equal runs of any other.
     made: dict[str, Inputs] = {page.file: dict(everything) for page in settings.pages}

@@ -210,7 +210,7 @@ def _worst_case_verdict(best: Row, mse: float, budget: str) -> tuple[bool | None
     )
     plain = sum(not each.augmented for each in best.members)
     if plain:
-        why += f"; {plain} attacked without augmented images: the worst case is lower"
+        why += f"; {plain} attacked without augmented images: the worst case may be lower"
     if best.mse.mean < mse:
         return False, why
     if best.budgets != (budget,):

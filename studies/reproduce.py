@@ -4,9 +4,8 @@ python -m studies.reproduce [STUDY ...] [--only METHOD ...] [--data-root FOLDER]
 
 Everything is trained and attacked anew, and held against the stored results. With ``--missing`` only the cells that
 have no stored result, nor one of an equal run of another study, or one that lacks attacks which its budget has by now,
-are run, and theirs are stored. Studies come in the
-order in which they are named; workers that find no cell of one to begin take those of the next. Stopped at any time,
-the same command goes on.
+are run, and theirs are stored. Studies come in the order in which they are named; workers that find no cell of one to
+begin take those of the next. Stopped at any time, the same command goes on.
 """
 
 from __future__ import annotations

@@ -44,8 +44,9 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    given = ["augmented", "--data-root", ".", "--epochs", "1", "--device", "cpu", *arguments]
+    given = ["augmented", "--data-root", ".", "--device", "cpu", *arguments]
     monkeypatch.setattr(sys, "argv", given)
+    monkeypatch.setattr(augmented, "EPOCHS", 1)
     augmented.main()
 
 
@@ -68,7 +69,7 @@ def test_augmented__runs_go_on_where_they_were_left_and_are_written_when_all_are
         assert each["attacks"]["plain"]["mse"] != each["attacks"]["augmented"]["mse"]
     assert not list((small / "runs" / "augmented").glob("*.challenge")), "large, and not needed any more"
     with pytest.raises(SystemExit):
-        run(monkeypatch, "--cell", "another")
+        run(monkeypatch, "--cell", ours.id, "--cell", "another")
     assert f"no such run: another; there are {theirs.id}, {ours.id}" in capsys.readouterr().err
 
 

@@ -11,7 +11,7 @@ from studies.publish_augmented import Found, augmented_gain
 from studies.publish_finished import Finished
 from studies.publish_reading import read_studies, read_study
 from studies.publish_settings import read_settings
-from studies.publish_stamps import AUGMENTED
+from studies.publish_stamps import AUGMENTED_FIGURES
 
 from attention_cem.attacks.receipts import SHORT_OF_IMAGES
 from attention_cem.data import lookup_data
@@ -299,7 +299,7 @@ def test_handbook__augmented_images_find_an_eighth_more_of_ours_and_no_more_of_k
     assert found.study == FINALISTS
     assert -0.15 < found.ours[0] <= found.ours[1] < -0.115 and max(map(abs, found.theirs)) < 0.005
     assert found.without > found.with_them > 1.5
-    runs = json.loads((ROOT / AUGMENTED).read_text(encoding="utf-8"))["runs"]
+    runs = json.loads((ROOT / AUGMENTED_FIGURES).read_text(encoding="utf-8"))["runs"]
     assert len(runs) == 6 and all(each["converged"] for run in runs for each in run["attacks"].values())
     by_heart = [1 - each["train_mse"] / each["validation_mse"] for each in (run["attacks"]["plain"] for run in runs)]
     with_them = [

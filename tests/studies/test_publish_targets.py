@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from studies.publish import publish
-from studies.publish_stamps import AUGMENTED, stale_files
+from studies.publish_stamps import AUGMENTED_FIGURES, stale_files
 
 from attention_cem.studies import Cell, load_study
 from tests.studies.publishing import MAIN, STACKED, figures, fill, page, repository, summary
@@ -224,7 +224,7 @@ def write_augmented(root: Path, ours: float) -> None:
         {"method": method, "attacks": {"plain": {"mse": 0.02}, "augmented": {"mse": 0.02 * (1 - share)}}}
         for method, share in (("sound_mirrored", ours), ("kmeans_constant_mirrored", 0.0))
     ]
-    file = root / AUGMENTED
+    file = root / AUGMENTED_FIGURES
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"study": "a-study", "runs": runs}), encoding="utf-8")
 
